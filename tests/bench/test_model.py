@@ -6,13 +6,13 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.bench import model
-from opdb.bench import model as layers
+from opdb.bench import model as running
 from opdb.bench.model import (
     HELD_LEAVES,
     PASSES,
@@ -30,32 +30,30 @@ from opdb.memory import memory_of
 from opdb.meters import Reading
 from opdb.records import Mode, ModelRun, Stretch
 from opdb.spec import ModelSpec
+from tests.own import model
 
 MLP = ModelSpec("mlp", batch_size=2, input_size=(16,))
 
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "SETTLE_S", 0.002)
-    monkeypatch.setattr(model, "WINDOW_S", 0.02)
-    monkeypatch.setattr(model, "MAX_REDONE", 2)
-    monkeypatch.setattr(model, "HOSTS_REDONE", 4)
+    monkeypatch.setattr(running, "SETTLE_S", 0.002)
+    monkeypatch.setattr(running, "WINDOW_S", 0.02)
+    monkeypatch.setattr(running, "MAX_REDONE", 2)
+    monkeypatch.setattr(running, "HOSTS_REDONE", 4)
+
+
+def _body() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU())
 
 
 def test_layers_are_timed_by_their_path_and_hooks_are_removed() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
-            self.head = nn.Linear(8, 2)
-            self.passes = 0
+    @model((4, 8), body=_body, head=lambda: nn.Linear(8, 2), passes=lambda: 0)
+    def twice(m: Any, x: Tensor) -> Any:
+        m.passes += 1
+        return m.head(m.body(m.body(x)))
 
-        def forward(self, x: Tensor) -> Tensor:
-            self.passes += 1
-            out: Tensor = self.head(self.body(self.body(x)))
-            return out
-
-    module, x = Twice(), torch.randn(4, 8)
+    module, (x,) = twice()
     found = time_layers(module, lambda: module(x), CpuClock())
     assert found.keys() == {"body.0", "body.1", "head"}
     assert all(0 < time_s < 1 for time_s in found.values())
@@ -94,8 +92,8 @@ class Slowing(nn.Module):
 def test_a_host_that_becomes_slower_is_waited_for_from_the_next_hold_up_on(
     monkeypatch: pytest.MonkeyPatch, slower_s: float, longest_s: float
 ) -> None:
-    monkeypatch.setattr(layers, "HELD_LEAVES", 4)
-    monkeypatch.setattr(layers, "LONGEST_S", longest_s)
+    monkeypatch.setattr(running, "HELD_LEAVES", 4)
+    monkeypatch.setattr(running, "LONGEST_S", longest_s)
     module = nn.Sequential(*(Slowing(slower_s) for _ in range(6)))
     held: list[float] = []
     time_layers(module, lambda: module(torch.zeros(1)), CpuClock(), passes=2, hold=held.append)
@@ -127,7 +125,7 @@ def test_a_pass_that_outlasts_the_window_is_made_twice_a_repeat(
 
         return slept
 
-    monkeypatch.setattr(model, "_step", step)
+    monkeypatch.setattr(running, "_step", step)
     run = measure(session, MLP, "key", "eager", RunOptions(repeats=repeats))
     assert len(passes) == 1 + 2 * len(run.repeats)
     assert [len(r.replay_times_s) for r in run.repeats] == [1] * len(run.repeats)
@@ -147,10 +145,10 @@ def test_passes_of_a_model_that_is_slow_at_first_are_measured_as_any(
 
         return slept
 
-    monkeypatch.setattr(model, "_step", step)
+    monkeypatch.setattr(running, "_step", step)
     run = measure(session, MLP, "key", "eager", RunOptions(repeats=1))
     assert all(len(r.replay_times_s) > MIN_REPLAYS for r in run.repeats)
-    assert all(r.duration_s >= model.WINDOW_S for r in run.repeats)
+    assert all(r.duration_s >= running.WINDOW_S for r in run.repeats)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +203,7 @@ def repeated(
         stretch = Stretch(1, (next(times),) * 3, 3.0, 1.0)
         return Observation(stretch, Reading(), outrun_share=next(shares))
 
-    monkeypatch.setattr(model, "observe", observed)
+    monkeypatch.setattr(running, "observe", observed)
     return measure(session, MLP, "key", "eager", RunOptions(repeats=3))
 
 
@@ -241,7 +239,7 @@ def test_a_model_that_fails_is_an_outcome(
 def test_what_does_not_fit_is_refused_before_it_is_made(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "load", None)
+    monkeypatch.setattr(running, "load", None)
     small = replace(session.platform.device, memory_bytes=100)
     options = RunOptions(repeats=1, memory=memory_of(harvest(MLP), small))
     run = measure(session, MLP, "key", "eager", options)
@@ -249,17 +247,12 @@ def test_what_does_not_fit_is_refused_before_it_is_made(
     assert re.fullmatch(r"needs about [\d.]+ MB, the device has 100 B", run.reason)
 
 
-class Broken(nn.Module):
+@model((3,))
+def broken(m: Any, x: Tensor) -> Tensor:
     """Runs on meta, where it is harvested, and nowhere else."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not x.is_meta:
-            raise RuntimeError("half way")
-        return x.relu()
-
-
-def broken() -> nn.Module:
-    return Broken()
+    if not x.is_meta:
+        raise RuntimeError("half way")
+    return x.relu()
 
 
 def unbuildable() -> nn.Module:
@@ -272,9 +265,6 @@ def test_outputs_that_are_not_finite_are_flagged(session: Session) -> None:
     assert run.outcome == "ok" and "the model's outputs are not finite" in run.flags
 
 
-def overflowing() -> nn.Module:
-    class Overflowing(nn.Module):
-        def forward(self, x: Tensor) -> dict[str, list[Tensor]]:
-            return {"out": [x, (x.abs() + 1) * 1e38 * 1e38]}
-
-    return Overflowing()
+@model((3,))
+def overflowing(m: Any, x: Tensor) -> dict[str, list[Tensor]]:
+    return {"out": [x, (x.abs() + 1) * 1e38 * 1e38]}

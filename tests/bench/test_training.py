@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from opdb.progress import Display
 from opdb.records import Configuration, Json, Mode, Workload
 from opdb.spec import ModelSpec
 from opdb.store import Store
+from tests.own import model
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -30,24 +32,18 @@ def trained() -> Workload:
     return harvest(ModelSpec("tests.bench.test_training:network", phase="training"))
 
 
-class Small(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 8, 3, padding=1)
-        self.norm = nn.BatchNorm2d(8)
-        self.relu = nn.ReLU(inplace=True)
-        self.drop = nn.Dropout(0.5)
-        self.head = nn.Linear(8, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.relu(self.norm(self.first(x)))
-        x = x + self.drop(x)
-        logits: torch.Tensor = self.head(x.mean(dim=(2, 3)))
-        return logits
-
-
-def network() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Small(), (torch.randn(4, 3, 16, 16),)
+@model(
+    (4, 3, 16, 16),
+    first=lambda: nn.Conv2d(3, 8, 3, padding=1),
+    norm=lambda: nn.BatchNorm2d(8),
+    relu=lambda: nn.ReLU(inplace=True),
+    drop=lambda: nn.Dropout(0.5),
+    head=lambda: nn.Linear(8, 10),
+)
+def network(m: Any, x: torch.Tensor) -> Any:
+    x = m.relu(m.norm(m.first(x)))
+    x = x + m.drop(x)
+    return m.head(x.mean(dim=(2, 3)))
 
 
 def named(workload: Workload, title: str) -> Configuration:

@@ -3,436 +3,262 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, fold, gelu, scaled_dot_product_attention
 
-Built = tuple[nn.Module, tuple[Any, ...]]
-F = TypeVar("F", bound=Callable[..., Any])
+from tests.own import Builder, Built, model
+
+CONVOLUTIONS: dict[str, Callable[[], Any]] = {
+    "one": lambda: nn.Conv2d(8, 8, 3, padding=1),
+    "two": lambda: nn.Conv2d(8, 8, 1),
+}
 
 
-class Normed(nn.Module):
+@model(
+    (4, 16, 32),
+    norm=lambda: nn.LayerNorm(32),
+    up=lambda: nn.Linear(32, 64),
+    down=lambda: nn.Linear(64, 32),
+)
+def normed(m: Any, x: Tensor) -> Any:
     """A reduction whose input is used again, on both sides of two products."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(32), nn.Linear(32, 64), nn.Linear(64, 32)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = x + self.down(gelu(self.up(self.norm(x))))
-        return y
+    return x + m.down(gelu(m.up(m.norm(x))))
 
 
-def normed() -> Built:
-    return Normed(), (torch.randn(4, 16, 32),)
-
-
-class Joined(nn.Module):
+@model((2, 8, 16, 16), one=CONVOLUTIONS["one"], two=lambda: nn.Conv2d(24, 8, 1, bias=False))
+def joined(m: Any, x: Tensor) -> Any:
     """A concatenation of what is computed, what was given, and a view of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(24, 8, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.one(x).relu()
-        first, _ = x.chunk(2, 1)
-        z: Tensor = self.two(torch.cat([y, x, first, first * 2], 1)[:, :24])
-        return z
+    y = m.one(x).relu()
+    first, _ = x.chunk(2, 1)
+    return m.two(torch.cat([y, x, first, first * 2], 1)[:, :24])
 
 
-def joined() -> Built:
-    return Joined(), (torch.randn(2, 8, 16, 16),)
-
-
-class Looked(nn.Module):
+@model(
+    lambda: torch.randint(0, 100, (3, 12)),
+    table=lambda: nn.Embedding(100, 16),
+    place=lambda: nn.Embedding(12, 16),
+)
+def looked(m: Any, ids: Tensor) -> Any:
     """Tables looked up by indices."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.place = nn.Embedding(100, 16), nn.Embedding(12, 16)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        places = torch.arange(ids.shape[1], device=ids.device)
-        both: Tensor = self.table(ids) + self.place(places)
-        return both.softmax(-1)
+    places = torch.arange(ids.shape[1], device=ids.device)
+    return (m.table(ids) + m.place(places)).softmax(-1)
 
 
-def looked() -> Built:
-    return Looked(), (torch.randint(0, 100, (3, 12)),)
-
-
-class Attended(nn.Module):
+@model((2, 8, 64), (2, 8, 8))
+def attended(m: Any, x: Tensor, y: Tensor) -> Tensor:
     """Attention, of which several tensors come, and masked scores by hand."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        heads = x.view(2, 8, 4, 16).transpose(1, 2)
-        found = scaled_dot_product_attention(heads, heads, heads)
-        return found.transpose(1, 2).reshape(2, 8, 64) + y.softmax(-1) @ x
+    heads = x.view(2, 8, 4, 16).transpose(1, 2)
+    found = scaled_dot_product_attention(heads, heads, heads)
+    return found.transpose(1, 2).reshape(2, 8, 64) + y.softmax(-1) @ x
 
 
-def attended() -> Built:
-    return Attended(), (torch.randn(2, 8, 64), torch.randn(2, 8, 8))
-
-
-class Split(nn.Module):
+@model((2048, 64))
+def split(m: Any, x: Tensor) -> Tensor:
     """A long sum, and a graph that dynamo breaks in two."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = (x * 2).sum() + x
-        print(end="")
-        return y.sigmoid()
+    y = (x * 2).sum() + x
+    print(end="")
+    return y.sigmoid()
 
 
-def split() -> Built:
-    return Split(), (torch.randn(2048, 64),)
-
-
-class Remembered(nn.Module):
+@model((4, 8), seen=lambda: torch.zeros(8))
+def remembered(m: Any, x: Tensor) -> Any:
     """A buffer that is changed in place."""
-
-    seen: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(8))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen.add_(x.mean(0))
-        return x + self.seen
+    m.seen.add_(x.mean(0))
+    return x + m.seen
 
 
-def remembered() -> Built:
-    return Remembered(), (torch.randn(4, 8),)
-
-
-class Block(nn.Module):
+@model(linear=lambda: nn.Linear(8, 8))
+def _block(m: Any, x: Tensor) -> Any:
     """A part in which dynamo breaks off; equal parts share what is compiled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.linear(x)
-        print(end="")
-        return y.relu()
+    y = m.linear(x)
+    print(end="")
+    return y.relu()
 
 
-class Repeated(nn.Module):
+@model((4, 8), parts=lambda: nn.ModuleList(_block()[0] for _ in range(3)))
+def repeated(m: Any, x: Tensor) -> Tensor:
     """Equal parts, one after the other, in a loop that dynamo leaves as it is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList(Block() for _ in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        for part in self.parts:
-            x = part(x)
-        return x
+    for part in m.parts:
+        x = part(x)
+    return x
 
 
-def repeated() -> Built:
-    return Repeated(), (torch.randn(4, 8),)
+def _of_layer(m: Any, name: str, x: Tensor) -> Any:
+    return getattr(m, name)(x)[0]
 
 
-def left_out(function: F) -> F:
-    """Have dynamo leave a function out of its graphs, whatever this version of it would take."""
-    disable: Any = torch.compiler.disable
-    return cast(F, disable(function))
+left_out: Any = torch.compiler.disable(_of_layer)
+"""Have dynamo leave a layer out of its graphs, whatever this version of it would take."""
 
 
-class Recurrent(nn.Module):
-    """Different recurrent layers on one input, which dynamo is told to leave out."""
+def _recurrent(*, twice: bool) -> Builder:
+    @model(
+        (2, 5, 8),
+        one=lambda: nn.GRU(8, 8, batch_first=True),
+        other=lambda: nn.GRU(8, 4, num_layers=2, batch_first=True),
+    )
+    def recurrent(m: Any, x: Tensor) -> Tensor:
+        """Different recurrent layers on one input, which dynamo is told to leave out."""
+        y = left_out(m, "one", x).sin()
+        return torch.cat([y, left_out(m, "other", x).cos()], -1) if twice else y
 
-    def __init__(self, *, twice: bool) -> None:
-        super().__init__()
-        self.twice = twice
-        self.one = nn.GRU(8, 8, batch_first=True)
-        self.other = nn.GRU(8, 4, num_layers=2, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.first(x).sin()
-        return torch.cat([y, self.second(x).cos()], -1) if self.twice else y
-
-    @left_out
-    def first(self, x: Tensor) -> Tensor:
-        y: Tensor = self.one(x)[0]
-        return y
-
-    @left_out
-    def second(self, x: Tensor) -> Tensor:
-        y: Tensor = self.other(x)[0]
-        return y
+    return recurrent
 
 
-def recurrent() -> Built:
-    return Recurrent(twice=False), (torch.randn(2, 5, 8),)
+recurrent, recurrent_twice = _recurrent(twice=False), _recurrent(twice=True)
 
 
-def recurrent_twice() -> Built:
-    return Recurrent(twice=True), (torch.randn(2, 5, 8),)
-
-
-class Between(nn.Module):
+@model(
+    lambda: torch.randint(16, (2, 5)),
+    embedding=lambda: nn.Embedding(16, 8),
+    layer=lambda: nn.LSTM(8, 8, batch_first=True),
+    head=lambda: nn.Linear(8, 4),
+)
+def between(m: Any, ids: Tensor) -> Any:
     """A recurrent layer between two graphs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(16, 8)
-        self.layer = nn.LSTM(8, 8, batch_first=True)
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        y: Tensor = self.head(self.between(self.embedding(ids)))
-        return y
-
-    @left_out
-    def between(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layer(x)[0]
-        return y
+    return m.head(left_out(m, "layer", m.embedding(ids)))
 
 
-def between() -> Built:
-    return Between(), (torch.randint(16, (2, 5)),)
-
-
-class Counted(nn.Module):
+@model((4, 8), passes=lambda: 0)
+def counted(m: Any, x: Tensor) -> Any:
     """A model that is another one in each pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.passes = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.passes += 1
-        return x * self.passes
-
-
-def counted() -> Built:
-    return Counted(), (torch.randn(4, 8),)
+    m.passes += 1
+    return x * m.passes
 
 
 def dropped() -> Built:
     return nn.Dropout(0.5), (torch.randn(4, 8),)
 
 
-class Constant(nn.Module):
+@model((4, 4))
+def constant(m: Any, x: Tensor) -> Tensor:
     """Tensors that the model's code makes, of which inductor puts small ones into its code."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        order = torch.tensor([1, 0, 3, 2])
-        return (x[:, order] + torch.tensor([1.0, 2.0, 3.0, 4.0])) * torch.tensor(0.5)
+    order = torch.tensor([1, 0, 3, 2])
+    return (x[:, order] + torch.tensor([1.0, 2.0, 3.0, 4.0])) * torch.tensor(0.5)
 
 
-def constant() -> Built:
-    return Constant(), (torch.randn(4, 4),)
-
-
-class Stored(nn.Module):
+@model((2, 3, 8, 8), convolution=lambda: nn.Conv2d(3, 8, 3))
+def stored(m: Any, x: Tensor) -> Any:
     """A convolution, and its input changed in place thereafter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(3, 8, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.convolution(x)
-        x.mul_(2)
-        return y
+    y = m.convolution(x)
+    x.mul_(2)
+    return y
 
 
-def stored() -> Built:
-    return Stored(), (torch.randn(2, 3, 8, 8),)
-
-
-class Twice(nn.Module):
+@model((4, 16, 48), up=lambda: nn.Linear(48, 48), down=lambda: nn.Linear(48, 48))
+def twice(m: Any, x: Tensor) -> Tensor:
     """Normalized twice, by a mean and a variance that are read again after a product."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.down = nn.Linear(48, 48), nn.Linear(48, 48)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for _ in range(2):
-            x = x + self.up(x).roll(3, 1)
-            var, mean = torch.var_mean(x, 2, keepdim=True, correction=0)
-            x = self.down((x - mean) * (var + 1e-5).rsqrt())
-        return x
+    for _ in range(2):
+        x = x + m.up(x).roll(3, 1)
+        var, mean = torch.var_mean(x, 2, keepdim=True, correction=0)
+        x = m.down((x - mean) * (var + 1e-5).rsqrt())
+    return x
 
 
-def twice() -> Built:
-    return Twice(), (torch.randn(4, 16, 48),)
-
-
-class Late(nn.Module):
+@model((2, 64, 16, 16), convolution=lambda: nn.Conv2d(64, 128, 3))
+def late(m: Any, x: Tensor) -> Any:
     """One convolution among so many other nodes that inductor leaves it in its layout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(64, 128, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.convolution(x)
-        for _ in range(300):
-            y = y.cos()
-        return y
+    y = m.convolution(x)
+    for _ in range(300):
+        y = y.cos()
+    return y
 
 
-def late() -> Built:
-    return Late(), (torch.randn(2, 64, 16, 16),)
-
-
-class Pooled(nn.Module):
+@model(
+    (1, 8, 16, 16),
+    **CONVOLUTIONS,
+    norm=lambda: nn.BatchNorm2d(8),
+    three=lambda: nn.Conv2d(16, 8, 1),
+)
+def pooled(m: Any, x: Tensor) -> Any:
     """What a concatenation keeps as well, computed once more where it is used before."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
-        self.norm, self.three = nn.BatchNorm2d(8), nn.Conv2d(16, 8, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = avg_pool2d(self.one(x), 2)
-        z: Tensor = self.three(torch.cat([y, self.two(self.norm(y).relu())], 1))
-        return z
+    y = avg_pool2d(m.one(x), 2)
+    return m.three(torch.cat([y, m.two(m.norm(y).relu())], 1))
 
 
-def pooled() -> Built:
-    return Pooled().eval(), (torch.randn(1, 8, 16, 16),)
-
-
-class Windowed(nn.Module):
+@model(
+    (1, 64, 56, 56),
+    first=lambda: nn.Conv2d(64, 64, 1),
+    last=lambda: nn.Conv2d(64, 64, 1),
+    norm=lambda: nn.LayerNorm(64),
+    mlps=lambda: nn.ModuleList(nn.Linear(64, 64) for _ in range(4)),
+)
+def windowed(m: Any, x: Tensor) -> Any:
     """Windows of images, normalized between convolutions: views over a long sum."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Conv2d(64, 64, 1), nn.Conv2d(64, 64, 1)
-        self.norm, self.mlps = nn.LayerNorm(64), nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.first(x)
-        rows = y.reshape(1, 64, 8, 7, 8, 7).permute(0, 2, 4, 3, 5, 1).reshape(1, 64, 49, 64)
-        for mlp in self.mlps:
-            rows = rows + mlp(self.norm(rows))
-        grid = rows.reshape(1, 8, 8, 7, 7, 64).permute(0, 5, 1, 3, 2, 4).reshape(1, 64, 56, 56)
-        grid = grid.reshape(1, 64, 7, 8, 7, 8).permute(0, 2, 4, 3, 5, 1).reshape(1, 49, 64, 64)
-        turned = grid.permute(0, 2, 1, 3)
-        turned = turned + self.norm(turned)
-        z: Tensor = self.last(turned.reshape(1, 64, 56, 56))
-        return z
+    y = m.first(x)
+    rows = y.reshape(1, 64, 8, 7, 8, 7).permute(0, 2, 4, 3, 5, 1).reshape(1, 64, 49, 64)
+    for mlp in m.mlps:
+        rows = rows + mlp(m.norm(rows))
+    grid = rows.reshape(1, 8, 8, 7, 7, 64).permute(0, 5, 1, 3, 2, 4).reshape(1, 64, 56, 56)
+    grid = grid.reshape(1, 64, 7, 8, 7, 8).permute(0, 2, 4, 3, 5, 1).reshape(1, 49, 64, 64)
+    turned = grid.permute(0, 2, 1, 3)
+    turned = turned + m.norm(turned)
+    return m.last(turned.reshape(1, 64, 56, 56))
 
 
-def windowed() -> Built:
-    return Windowed(), (torch.randn(1, 64, 56, 56),)
+def _ids() -> Tensor:
+    return torch.randint(4, (32,))
 
 
-class Scattered(nn.Module):
+@model((32, 16), _ids)
+def scattered(m: Any, x: Tensor, ids: Tensor) -> Tensor:
     """Sums into zeros that the model makes, some of which are scattered into again."""
-
-    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
-        sums = x.new_zeros(4, 16).index_add(0, ids, x)
-        wide = ids[:, None].expand(-1, 16)
-        again = sums.sin().scatter_add(0, wide, x)
-        return again.relu() @ fold(x.view(1, 8, 64)[..., :49], (8, 8), 2, stride=1)[
-            0, 0, :1
-        ].expand(16, 8)
+    sums = x.new_zeros(4, 16).index_add(0, ids, x)
+    wide = ids[:, None].expand(-1, 16)
+    again = sums.sin().scatter_add(0, wide, x)
+    folded = fold(x.view(1, 8, 64)[..., :49], (8, 8), 2, stride=1)
+    return again.relu() @ folded[0, 0, :1].expand(16, 8)
 
 
-def scattered() -> Built:
-    return Scattered(), (torch.randn(32, 16), torch.randint(4, (32,)))
-
-
-class Overwritten(nn.Module):
+@model((32, 16), _ids)
+def overwritten(m: Any, x: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
     """Zeros that are read between two changes of them, and zeros that are changed in part."""
-
-    def forward(self, x: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
-        sums = x.new_zeros(4, 16).index_add(0, ids, x)
-        first = sums @ x.T
-        sums = sums.index_add(0, ids, first.T @ first[:, :16])
-        part = x.new_zeros(4, 16)
-        part[1:3].index_add_(0, ids % 2, x)
-        return sums @ x.T, part @ x.T
+    sums = x.new_zeros(4, 16).index_add(0, ids, x)
+    first = sums @ x.T
+    sums = sums.index_add(0, ids, first.T @ first[:, :16])
+    part = x.new_zeros(4, 16)
+    part[1:3].index_add_(0, ids % 2, x)
+    return sums @ x.T, part @ x.T
 
 
-def overwritten() -> Built:
-    return Overwritten(), (torch.randn(32, 16), torch.randint(4, (32,)))
-
-
-class Turned(nn.Module):
+@model((4, 16))
+def turned(m: Any, x: Tensor) -> Tensor:
     """Looked up from the end, and read from the end."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = (x[:, [-2, 0]] + 1) @ x.flip(0)[:2, :8]
-        return y
+    return (x[:, [-2, 0]] + 1) @ x.flip(0)[:2, :8]
 
 
-def turned() -> Built:
-    return Turned(), (torch.randn(4, 16),)
-
-
-class Heads(nn.Module):
+@model((1, 8, 16, 16), **CONVOLUTIONS)
+def heads(m: Any, x: Tensor) -> Tensor:
     """Rows of what convolutions give, one after the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found = (self.one(x), self.two(x))
-        rows = torch.cat([y.permute(0, 2, 3, 1).reshape(1, -1, 4) for y in found], 1)
-        return rows.sigmoid()
+    found = (m.one(x), m.two(x))
+    return torch.cat([y.permute(0, 2, 3, 1).reshape(1, -1, 4) for y in found], 1).sigmoid()
 
 
-def heads() -> Built:
-    return Heads(), (torch.randn(1, 8, 16, 16),)
-
-
-class Grown(nn.Module):
+@model((2, 8, 16, 16), **CONVOLUTIONS)
+def grown(m: Any, x: Tensor) -> Tensor:
     """What convolutions give, put together in channels last and given back in rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.one(x).relu()
-        return torch.cat([y, self.two((y * 2).sin())], 1)
+    y = m.one(x).relu()
+    return torch.cat([y, m.two((y * 2).sin())], 1)
 
 
-def grown() -> Built:
-    return Grown(), (torch.randn(2, 8, 16, 16),)
-
-
-class Transformed(nn.Module):
+@model((4, 16))
+def transformed(m: Any, x: Tensor) -> Any:
     """Copied into memory of another type, which is made for it, by a library's kernel."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = torch.fft.fftn(x, dim=(0, 1)).real.relu()
-        return y
+    return torch.fft.fftn(x, dim=(0, 1)).real.relu()
 
 
-def transformed() -> Built:
-    return Transformed(), (torch.randn(4, 16),)
-
-
-class Depthwise(nn.Module):
+@model(
+    (1, 12, 12, 16),
+    norm=lambda: nn.LayerNorm(16),
+    convolution=lambda: nn.Conv2d(16, 16, 7, padding=3, groups=16),
+)
+def depthwise(m: Any, x: Tensor) -> Any:
     """One image, which a depthwise convolution is given as a view of rows of channels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(16)
-        self.convolution = nn.Conv2d(16, 16, 7, padding=3, groups=16)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.convolution(self.norm(x).permute(0, 3, 1, 2))
-        z: Tensor = self.norm(y.permute(0, 2, 3, 1))
-        return z
-
-
-def depthwise() -> Built:
-    return Depthwise(), (torch.randn(1, 12, 12, 16),)
+    y = m.convolution(m.norm(x).permute(0, 3, 1, 2))
+    return m.norm(y.permute(0, 2, 3, 1))
 
 
 def uncompiled() -> Built:
@@ -440,20 +266,8 @@ def uncompiled() -> Built:
 
 
 ALL = (
-    "normed",
-    "twice",
-    "joined",
-    "looked",
-    "attended",
-    "split",
-    "constant",
-    "pooled",
-    "windowed",
-    "scattered",
-    "depthwise",
-    "turned",
-    "heads",
-    "grown",
+    *("normed", "twice", "joined", "looked", "attended", "split", "constant", "pooled"),
+    *("windowed", "scattered", "depthwise", "turned", "heads", "grown"),
 )
 
 

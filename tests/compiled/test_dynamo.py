@@ -13,55 +13,49 @@ from opdb.compiled.inductor import NO_REASON, Captured, capture_graphs, in_short
 from opdb.harvest.passes import harvest
 from opdb.models import load
 from opdb.spec import ModelSpec
+from tests.own import model
+
+LAYER = {"linear": lambda: nn.Linear(8, 8)}
+LAYERS = {"first": lambda: nn.Linear(8, 8), "second": lambda: nn.Linear(8, 8)}
 
 
-class Broken(nn.Module):
+@model((2, 8), **LAYERS)
+def broken(m: Any, x: Tensor) -> Any:
     """A break in the middle: dynamo cannot trace a print."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.first(x)
-        print(end="")
-        y: Tensor = self.second(x).relu()
-        return y
+    x = m.first(x)
+    print(end="")
+    return m.second(x).relu()
 
 
-class Branching(nn.Module):
+@model((2, 8), **LAYERS)
+def branching(m: Any, x: Tensor) -> Tensor:
     """Control flow that hangs on data."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.first(x)
-        if x.sum() > 0:
-            x = self.second(x)
-        return x.relu()
+    x = m.first(x)
+    if x.sum() > 0:
+        x = m.second(x)
+    return x.relu()
 
 
-class Early(nn.Module):
+@model((2, 8))
+def early(m: Any, x: Tensor) -> Tensor:
     """A break before there is anything to keep."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        print(end="")
-        return x.relu() + 1
+    print(end="")
+    return x.relu() + 1
 
 
-class Counting(nn.Module):
+@model((2, 8), **LAYER, passes=lambda: 0)
+def counting(m: Any, x: Tensor) -> Any:
     """Counts its passes, which dynamo takes for a constant; its outputs do not tell."""
+    m.passes += 1
+    y = m.linear(x)
+    return y + 1 if m.passes % 1_000_000 == 0 else y.relu()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.passes = nn.Linear(8, 8), 0
 
-    def forward(self, x: Tensor) -> Tensor:
-        self.passes += 1
-        y: Tensor = self.linear(x)
-        return y + 1 if self.passes % 1_000_000 == 0 else y.relu()
+@model((2, 8), **LAYER, kept=list)
+def cached(m: Any, x: Tensor) -> Tensor:
+    """Has another graph in each of its first passes."""
+    m.kept = [*m.kept, m.linear(x)][-3:]
+    return torch.stack(m.kept).sum(0)
 
 
 class Layer(nn.Module):
@@ -77,19 +71,6 @@ class Layer(nn.Module):
         return y.relu()
 
 
-class Cached(nn.Module):
-    """Has another graph in each of its first passes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-        self.kept: list[Tensor] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.kept = [*self.kept, self.linear(x)][-3:]
-        return torch.stack(self.kept).sum(0)
-
-
 def explained(module: nn.Module, args: Any, kwargs: Any) -> Any:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -103,10 +84,10 @@ def both(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Captured, Any]:
 @pytest.mark.parametrize(
     ("module", "shape", "graphs", "breaks"),
     [
-        (Broken(), (2, 8), 2, 1),
-        (Branching(), (2, 8), 2, 1),
-        (Early(), (2, 8), 1, 0),
-        (nn.Sequential(nn.Linear(8, 8), Broken(), Branching()), (2, 8), 4, 3),
+        (broken()[0], (2, 8), 2, 1),
+        (branching()[0], (2, 8), 2, 1),
+        (early()[0], (2, 8), 1, 0),
+        (nn.Sequential(nn.Linear(8, 8), broken()[0], branching()[0]), (2, 8), 4, 3),
     ],
     ids=["break", "branch", "early", "several"],
 )
@@ -156,18 +137,18 @@ def test_a_model_that_is_left_as_it_is_has_no_graph_and_it_is_told_why(module: n
 
 
 def test_breaks_tell_why_and_where() -> None:
-    [broken] = capture_graphs(Broken(), (torch.ones(2, 8),), {}).breaks
-    assert "print" in broken.reason and "\n" not in broken.reason
-    assert broken.place is not None and "test_dynamo.py:" in broken.place
-    [branch] = capture_graphs(Branching(), (torch.ones(2, 8),), {}).breaks
+    [ended] = capture_graphs(broken()[0], (torch.ones(2, 8),), {}).breaks
+    assert "print" in ended.reason and "\n" not in ended.reason
+    assert "test_dynamo.py:" in str(ended.place)
+    [branch] = capture_graphs(branching()[0], (torch.ones(2, 8),), {}).breaks
     assert branch.reason == "a branch depends on a tensor's value"
-    [early] = capture_graphs(Early(), (torch.ones(2, 8),), {}).breaks
-    assert "print" in early.reason and early.place is None
+    [at_once] = capture_graphs(early()[0], (torch.ones(2, 8),), {}).breaks
+    assert "print" in at_once.reason and at_once.place is None
     assert capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).why == NO_REASON
 
 
 def test_a_model_that_dynamo_gives_up_after_some_passes_is_left_as_it_is() -> None:
-    found, told = both(Counting(), torch.ones(2, 8))
+    found, told = both(counting()[0], torch.ones(2, 8))
     assert len(found.graphs) == told.graph_count == 1
     assert found.given_up and "recompiled too often" in found.why
     assert not capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).given_up
@@ -180,10 +161,10 @@ def test_parts_that_are_compiled_too_often_are_told_of() -> None:
 
 
 def test_passes_go_on_until_nothing_more_is_captured() -> None:
-    found, told = both(Cached(), torch.ones(2, 8))
+    found, told = both(cached()[0], torch.ones(2, 8))
     assert len(found.graphs) == told.graph_count == 1
     assert (found.passes, found.given_up, found.breaks) == (4, False, ())
-    assert capture_graphs(Broken(), (torch.ones(2, 8),), {}).passes == 1
+    assert capture_graphs(broken()[0], (torch.ones(2, 8),), {}).passes == 1
 
 
 def test_what_a_module_raises_is_raised() -> None:
@@ -202,7 +183,7 @@ def test_graphs_are_run_in_their_place_by_what_is_given() -> None:
         seen.append((graph, [type(i) for i in inputs]))
         return graph.forward(*inputs)
 
-    found = capture_graphs(Broken(), (torch.ones(2, 8),), {}, run)
+    found = capture_graphs(broken()[0], (torch.ones(2, 8),), {}, run)
     assert [graph for graph, _ in seen] == list(found.graphs)
 
 

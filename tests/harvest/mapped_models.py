@@ -2,156 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn, randn, vmap
 
-Built = tuple[nn.Module, tuple[Tensor, ...]]
+from tests.own import Built, model
+
+LINEAR = {"part": lambda: nn.Linear(8, 4)}
+
+linear = model((3, 2, 8), **LINEAR)(lambda m, x: vmap(m.part)(x))
+by_keyword = model((3, 2, 8), **LINEAR)(lambda m, x: vmap(lambda row: m.part(input=row))(x))
+nested = model((5, 3, 2, 8), **LINEAR)(lambda m, x: vmap(vmap(m.part))(x))
+along_another = model((2, 3, 8), **LINEAR)(lambda m, x: vmap(m.part, in_dims=1, out_dims=1)(x))
+matvec = model((2, 8), w=lambda: nn.Parameter(randn(4, 8)))(lambda m, x: vmap(lambda v: m.w @ v)(x))
+convolution = model((5, 2, 3, 9, 9), part=lambda: nn.Conv2d(3, 8, 3, padding=1))(
+    lambda m, x: vmap(m.part)(x)
+)
+weights_apart = model((2, 3, 9, 9), w=lambda: nn.Parameter(randn(4, 8, 3, 3, 3)))(
+    lambda m, x: vmap(lambda w: nn.functional.conv2d(x, w))(m.w)
+)
+norm = model((5, 2, 8), part=lambda: nn.LayerNorm(8))(lambda m, x: vmap(m.part)(x))
+jacobian = model((2, 8), **LINEAR)(lambda m, x: torch.func.jacrev(m.part)(x))
 
 
-class Applied(nn.Module):
-    """Computes by a function of itself and its inputs."""
+@model((2, 8), part=lambda: nn.ModuleList(nn.Linear(8, 4) for _ in range(3)))
+def ensemble(m: Any, x: Tensor) -> Any:
+    weights, buffers = torch.func.stack_module_state(list(m.part))
 
-    def __init__(self, function: Callable[..., Any], **parts: nn.Module | Tensor) -> None:
-        super().__init__()
-        self.function = function
-        for name, part in parts.items():
-            setattr(self, name, nn.Parameter(part) if isinstance(part, Tensor) else part)
+    def one(w: Any, b: Any, x: Tensor) -> Any:
+        return torch.func.functional_call(m.part[0], (w, b), (x,))
 
-    def forward(self, *given: Tensor) -> Any:
-        return self.function(self, *given)
+    return vmap(one, in_dims=(0, 0, None))(weights, buffers, x)
 
 
-def linear() -> Built:
-    return Applied(lambda s, x: vmap(s.part)(x), part=nn.Linear(8, 4)), (randn(3, 2, 8),)
+def _noisy(row: Tensor) -> Tensor:
+    return row + torch.randn(8, device=row.device)
 
 
-def by_keyword() -> Built:
-    part = nn.Linear(8, 4)
-    return Applied(lambda s, x: vmap(lambda row: s.part(input=row))(x), part=part), (
-        randn(3, 2, 8),
-    )
+drawn_apart = model((5, 8))(lambda m, x: vmap(_noisy, randomness="different")(x))
+drawn_once = model((5, 8))(lambda m, x: vmap(_noisy, randomness="same")(x))
+dropped = model((5, 2, 8))(
+    lambda m, x: vmap(lambda row: nn.functional.dropout(row, 0.5), randomness="different")(x)
+)
 
 
-def nested() -> Built:
-    return Applied(lambda s, x: vmap(vmap(s.part))(x), part=nn.Linear(8, 4)), (randn(5, 3, 2, 8),)
+def _multiplies(m: Any, x: Tensor) -> Any:
+    """Multiply what a linear layer gives by a sparse matrix that the model holds."""
+    return torch.sparse.mm(m.matrix, m.part(x))
 
 
-def along_another() -> Built:
-    part = nn.Linear(8, 4)
-    return Applied(lambda s, x: vmap(s.part, in_dims=1, out_dims=1)(x), part=part), (
-        randn(2, 3, 8),
-    )
-
-
-def matvec() -> Built:
-    return Applied(lambda s, x: vmap(lambda v: s.w @ v)(x), w=randn(4, 8)), (randn(2, 8),)
-
-
-def ensemble() -> Built:
-    def together(s: Any, x: Tensor) -> Tensor:
-        weights, buffers = torch.func.stack_module_state(list(s.part))
-
-        def one(w: Any, b: Any, x: Tensor) -> Any:
-            return torch.func.functional_call(s.part[0], (w, b), (x,))
-
-        made: Tensor = vmap(one, in_dims=(0, 0, None))(weights, buffers, x)
-        return made
-
-    return Applied(together, part=nn.ModuleList(nn.Linear(8, 4) for _ in range(3))), (randn(2, 8),)
-
-
-def convolution() -> Built:
-    part = nn.Conv2d(3, 8, 3, padding=1)
-    return Applied(lambda s, x: vmap(s.part)(x), part=part), (randn(5, 2, 3, 9, 9),)
-
-
-def weights_apart() -> Built:
-    convolved = nn.functional.conv2d
-    applied = Applied(lambda s, x: vmap(lambda w: convolved(x, w))(s.w), w=randn(4, 8, 3, 3, 3))
-    return applied, (randn(2, 3, 9, 9),)
-
-
-def norm() -> Built:
-    return Applied(lambda s, x: vmap(s.part)(x), part=nn.LayerNorm(8)), (randn(5, 2, 8),)
-
-
-def drawn_apart() -> Built:
-    def noisy(row: Tensor) -> Tensor:
-        return row + torch.randn(8, device=row.device)
-
-    return Applied(lambda s, x: vmap(noisy, randomness="different")(x)), (randn(5, 8),)
-
-
-def drawn_once() -> Built:
-    def noisy(row: Tensor) -> Tensor:
-        return row + torch.randn(8, device=row.device)
-
-    return Applied(lambda s, x: vmap(noisy, randomness="same")(x)), (randn(5, 8),)
-
-
-def dropped() -> Built:
-    drop = vmap(lambda row: nn.functional.dropout(row, 0.5), randomness="different")
-    return Applied(lambda s, x: drop(x)), (randn(5, 2, 8),)
-
-
-def jacobian() -> Built:
-    return Applied(lambda s, x: torch.func.jacrev(s.part)(x), part=nn.Linear(8, 4)), (randn(2, 8),)
-
-
-class Sparse(nn.Module):
-    """Multiplies what a linear layer gives by a sparse matrix that it holds."""
-
-    def __init__(self, matrix: Tensor, *, used: bool = True, learned: bool = False) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 4)
-        self.used = used
-        if learned:
-            self.matrix = nn.Parameter(matrix)
-        else:
-            self.register_buffer("matrix", matrix)
-
-    def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.linear(x)
-        return torch.sparse.mm(self.matrix, made) if self.used else made
-
-
-def sparse_buffer() -> Built:
-    return Sparse(torch.eye(50).to_sparse()), (randn(50, 8),)
-
-
-def sparse_parameter() -> Built:
-    return Sparse(torch.eye(50).to_sparse(), learned=True), (randn(50, 8),)
-
-
-def sparse_rows() -> Built:
-    return Sparse(torch.eye(50).to_sparse_csr()), (randn(50, 8),)
-
-
-def sparse_blocks() -> Built:
-    return Sparse(torch.eye(50).to_sparse_bsr((5, 5))), (randn(50, 8),)
-
-
-def sparse_unused() -> Built:
-    return Sparse(torch.eye(50).to_sparse(), used=False), (randn(50, 8),)
-
-
-def sparse_input() -> Built:
-    part = nn.Linear(8, 4)
-    return Applied(lambda s, a, x: torch.sparse.mm(a, s.part(x)), part=part), (
-        torch.eye(50).to_sparse(),
-        randn(50, 8),
-    )
-
-
-def sparse_input_of_rows() -> Built:
-    part = nn.Linear(8, 4)
-    return Applied(lambda s, a, x: torch.sparse.mm(a, s.part(x)), part=part), (
-        torch.eye(50).to_sparse_csr(),
-        randn(50, 8),
-    )
+sparse_buffer = model((50, 8), **LINEAR, matrix=lambda: torch.eye(50).to_sparse())(_multiplies)
+sparse_parameter = model((50, 8), **LINEAR, matrix=lambda: nn.Parameter(torch.eye(50).to_sparse()))(
+    _multiplies
+)
+sparse_rows = model((50, 8), **LINEAR, matrix=lambda: torch.eye(50).to_sparse_csr())(_multiplies)
+sparse_blocks = model((50, 8), **LINEAR, matrix=lambda: torch.eye(50).to_sparse_bsr((5, 5)))(
+    _multiplies
+)
+sparse_unused = model((50, 8), **LINEAR, matrix=lambda: torch.eye(50).to_sparse())(
+    lambda m, x: m.part(x)
+)
+sparse_input = model(lambda: torch.eye(50).to_sparse(), (50, 8), **LINEAR)(
+    lambda m, a, x: torch.sparse.mm(a, m.part(x))
+)
+sparse_input_of_rows = model(lambda: torch.eye(50).to_sparse_csr(), (50, 8), **LINEAR)(
+    lambda m, a, x: torch.sparse.mm(a, m.part(x))
+)
 
 
 def _exported(plain: nn.Module, *given: Tensor) -> Built:

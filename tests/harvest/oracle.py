@@ -1,14 +1,14 @@
-"""A second opinion on completeness, that shares no code with what the harvest decides by.
+"""Second opinions on a harvest, that share no code with what it decides by.
 
-Under a dispatch mode of its own it sees every operator that reaches PyTorch's dispatcher and asks
-the recorder which recorded operator, if any, is running.
+Under a dispatch mode of its own the oracle sees every operator that reaches PyTorch's dispatcher
+and asks the recorder which recorded operator, if any, is running. And what was written down is
+built again, and called.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,6 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opdb.harvest.passes import record
 from opdb.harvest.recorder import Recorder
 from opdb.models import load
+from opdb.models.inputs import tensors
+from opdb.operators import build
+from opdb.records import Configuration, Form, Json
 from opdb.spec import ModelSpec
 
 # Spelled out from the list of ATen operators: these make a view, a handle or bare memory.
@@ -33,52 +36,73 @@ _IDLE = frozenset(
 )
 
 
-@dataclass
-class Verdict:
-    """What the oracle saw: computing operators by the recorded call they ran in."""
-
-    recorder: Recorder
-    inside: dict[int, list[str]] = field(default_factory=dict)
-    outside: Counter[str] = field(default_factory=Counter)
-
-    def faults(self) -> list[str]:
-        """Return in words what is not as it must be; empty where the record is complete."""
-        found = [f"{n} x {name} outside every call" for name, n in self.outside.items()]
-        calls = self.recorder.calls
-        found += [f"call {i} is not recorded" for i in self.inside if i >= len(calls)]
-        order = list(self.inside)
-        if order != sorted(order):
-            found.append("calls ran in another order than recorded")
-        return found
-
-
 class Oracle(TorchDispatchMode):
+    """Keeps the computing operators by the recorded call that they ran in, and those in none."""
+
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.verdict = Verdict(recorder)
+        self.recorder = recorder
+        self.inside: dict[int, list[str]] = {}
+        self.outside = Counter[str]()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name = func.name().removeprefix("aten::").partition(".")[0]
         if name not in _IDLE:
-            active = self.verdict.recorder.active
+            active = self.recorder.active
             if active is None:
-                self.verdict.outside[name] += 1
+                self.outside[name] += 1
             else:
-                self.verdict.inside.setdefault(active, []).append(name)
+                self.inside.setdefault(active, []).append(name)
         return func(*args, **(kwargs or {}))
 
+    def faults(self) -> list[str]:
+        """Return in words what is not as it must be; empty where the record is complete."""
+        found = [f"{n} x {name} outside every call" for name, n in self.outside.items()]
+        known = len(self.recorder.calls)
+        found += [f"call {i} is not recorded" for i in self.inside if i >= known]
+        order = list(self.inside)
+        if order != sorted(order):
+            found.append("calls ran in another order than recorded")
+        return found
 
-def consult(request: ModelSpec, device: str) -> Verdict:
-    """Run the model under recorder and oracle, on a device: the last pass counts."""
-    made: list[Oracle] = []
 
-    def observe(recorder: Recorder) -> TorchDispatchMode:
-        made.append(Oracle(recorder))
-        return made[-1]
+Outputs = list[tuple[list[int], torch.dtype]]
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        record(load(request, device=device), observer=observe)
-    return made[-1].verdict
+
+class Opinion:
+    """A model run under recorder and oracle on a device, its calls' outputs kept."""
+
+    def __init__(self, request: ModelSpec, device: str) -> None:
+        outputs: dict[tuple[Configuration, Form], Outputs] = {}
+        oracles: list[Oracle] = []
+
+        class Keeping(Recorder):
+            def keep(self, configuration: Configuration, form: Form, output: Any) -> Json | None:
+                outputs[configuration, form] = _seen(output)
+                return super().keep(configuration, form, output)
+
+        def observe(recorder: Recorder) -> Oracle:
+            oracles.append(Oracle(recorder))
+            return oracles[-1]
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            loaded = load(request, device=device)
+            self.recorder = record(loaded, recorder_type=Keeping, observer=observe)
+        self.oracle, self.outputs, self.device = oracles[-1], outputs, device
+
+    def mismatches(self) -> list[str]:
+        """Return which calls, built from what is written down, give other shapes or dtypes."""
+        wrong = []
+        for (configuration, form), expected in self.outputs.items():
+            read = Configuration.from_json(configuration.json)
+            found = _seen(build(read, form=form, device=self.device)())
+            if found != expected:
+                wrong.append(f"{configuration.json} ({form}): {found} instead of {expected}")
+        return wrong
+
+
+def _seen(output: Any) -> Outputs:
+    return [(list(tensor.shape), tensor.dtype) for tensor in tensors(output)]

@@ -6,7 +6,6 @@ Every builder returns (module, args) or (module, args, kwargs), as the python so
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (the name that models use)
 from torch import Tensor, nn
 
-Built = tuple[Any, ...]
+from tests.own import Built, model
 
 
 class Tagger(nn.Module):
@@ -28,8 +27,7 @@ class Tagger(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         states, (hidden, _) = self.lstm(self.embedding(tokens))
         states, _ = self.gru(torch.relu(states).transpose(0, 1))
-        logits: Tensor = self.head(states[-1]) + hidden.mean()
-        return torch.log_softmax(logits, dim=-1)
+        return torch.log_softmax(self.head(states[-1]) + hidden.mean(), dim=-1)
 
 
 def lstm(batch_size: int = 2) -> Built:
@@ -40,100 +38,70 @@ def steps_first(batch_size: int = 2) -> Built:
     return nn.LSTM(4, 8), (torch.randn(5, batch_size, 4),)
 
 
-class Reader(nn.Module):
+@model(
+    (2, 7, 8),
+    gru=lambda: nn.GRU(8, 16, bidirectional=True, batch_first=True),
+    attention=lambda: nn.MultiheadAttention(8, 2, batch_first=True),
+    head=lambda: nn.Linear(40, 4),
+)
+def reader(m: Any, x: Tensor) -> Any:
     """Its layers with weights of their own read the data itself, which needs no gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gru = nn.GRU(8, 16, bidirectional=True, batch_first=True)
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.head = nn.Linear(40, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        attended, _ = self.attention(x, x, x, need_weights=False)
-        read: Tensor = torch.cat([self.gru(x)[0], attended], 2)
-        scores: Tensor = self.head(read.mean(1))
-        return scores
+    attended, _ = m.attention(x, x, x, need_weights=False)
+    return m.head(torch.cat([m.gru(x)[0], attended], 2).mean(1))
 
 
-def reader(batch_size: int = 2) -> Built:
-    return Reader(), (torch.randn(batch_size, 7, 8),)
+def _encoder() -> nn.Module:
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
 
 
-class Attentive(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
-        self.norm = nn.LayerNorm(16)
-        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2)
-
-    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
-        alone, _ = self.attention(x, x, x, need_weights=False)
-        across, weights = self.attention(x, memory, memory)
-        states: Tensor = self.encoder(self.norm(alone + across))
-        mixed: Tensor = F.scaled_dot_product_attention(states, states, states) * weights.mean()
-        return mixed
-
-
-def attention() -> Built:
-    return Attentive(), (torch.randn(2, 6, 16), torch.randn(2, 9, 16))
-
-
-class Shared(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.block = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True))
-        self.head = nn.Linear(8, 8, bias=False)
-        self.head.weight = self.block[0].weight  # type: ignore[assignment]
-
-    def forward(self, x: Tensor) -> Tensor:
-        for _ in range(3):
-            x = self.block(x) + x
-        out: Tensor = self.head(x)
-        return out
-
-
-class Recovering(nn.Module):
-    """Tries a layer that does not fit and goes on with one that does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tried = nn.Linear(3, 3)
-        self.taken = nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        try:
-            x = self.tried(x)
-        except RuntimeError:
-            x = self.taken(x)
-        return x.relu()
-
-
-def recovering() -> Built:
-    return Recovering(), torch.randn(4, 8)
+@model(
+    *((2, 6, 16), (2, 9, 16)),
+    attention=lambda: nn.MultiheadAttention(16, 4, batch_first=True),
+    norm=lambda: nn.LayerNorm(16),
+    encoder=_encoder,
+)
+def attention(m: Any, x: Tensor, memory: Tensor) -> Any:
+    alone, _ = m.attention(x, x, x, need_weights=False)
+    across, weights = m.attention(x, memory, memory)
+    states = m.encoder(m.norm(alone + across))
+    return F.scaled_dot_product_attention(states, states, states) * weights.mean()
 
 
 def shared() -> Built:
-    return Shared(), torch.randn(4, 8)
+    block = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True))
+    head = nn.Linear(8, 8, bias=False)
+    head.weight = block[0].weight  # type: ignore[assignment]
+
+    @model((4, 8), block=lambda: block, head=lambda: head)
+    def shared(m: Any, x: Tensor) -> Any:
+        for _ in range(3):
+            x = m.block(x) + x
+        return m.head(x)
+
+    return shared()
 
 
-class Functional(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.kernel = nn.Parameter(torch.randn(6, 3, 3, 3))
-        self.weight = nn.Parameter(torch.randn(10, 6))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.conv2d(x, self.kernel, stride=2, padding=1)
-        x = F.max_pool2d(F.relu(x), 2)
-        x = torch.cat([x, x.neg()], dim=0)
-        x = F.adaptive_avg_pool2d(x, 1).flatten(1)
-        return torch.softmax(x @ self.weight.t(), dim=1)
+@model((4, 8), tried=lambda: nn.Linear(3, 3), taken=lambda: nn.Linear(8, 8))
+def recovering(m: Any, x: Tensor) -> Tensor:
+    """Tries a layer that does not fit and goes on with one that does."""
+    try:
+        x = m.tried(x)
+    except RuntimeError:
+        x = m.taken(x)
+    return x.relu()
 
 
-def functional() -> Built:
-    return Functional(), (torch.randn(2, 3, 16, 16),)
+@model(
+    (2, 3, 16, 16),
+    kernel=lambda: nn.Parameter(torch.randn(6, 3, 3, 3)),
+    weight=lambda: nn.Parameter(torch.randn(10, 6)),
+)
+def functional(m: Any, x: Tensor) -> Tensor:
+    x = F.conv2d(x, m.kernel, stride=2, padding=1)
+    x = F.max_pool2d(F.relu(x), 2)
+    x = torch.cat([x, x.neg()], dim=0)
+    x = F.adaptive_avg_pool2d(x, 1).flatten(1)
+    return torch.softmax(x @ m.weight.t(), dim=1)
 
 
 class Keywords(nn.Module):
@@ -153,22 +121,16 @@ def keywords() -> Built:
     return Keywords(), (pair,), {"scale": torch.randn(5, 1), "mask": torch.rand(5, 1) < 0.5}
 
 
-class AsksForValues(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(9, 4)
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        if x.max().item() < 90:  # by its weights: what hangs on tokens alone is known on meta
-            x = self.linear(x)
-        kept: Tensor = x[tokens > 2]
-        return kept.sum()
-
-
-def asks_for_values() -> Built:
-    return AsksForValues(), (torch.randint(0, 9, (3, 4)),)
+@model(
+    lambda: torch.randint(0, 9, (3, 4)),
+    embedding=lambda: nn.Embedding(9, 4),
+    linear=lambda: nn.Linear(4, 4),
+)
+def asks_for_values(m: Any, tokens: Tensor) -> Any:
+    x = m.embedding(tokens)
+    if x.max().item() < 90:  # by its weights: what hangs on tokens alone is known on meta
+        x = m.linear(x)
+    return x[tokens > 2].sum()
 
 
 def scale_and_shift(x: Tensor) -> Tensor:
@@ -179,23 +141,15 @@ def over_its_median(x: Tensor) -> Tensor:
     return x - x.nanmedian()
 
 
-class Scripted(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.scripted: Callable[[Tensor], Tensor] = torch.jit.script(function)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.scripted(self.linear(x)))
+@model((2, 4), linear=lambda: nn.Linear(4, 4), scripted=lambda: torch.jit.script(scale_and_shift))
+def scripted(m: Any, x: Tensor) -> Tensor:
+    return torch.relu(m.scripted(m.linear(x)))
 
 
-def scripted() -> Built:
-    return Scripted(scale_and_shift), (torch.randn(2, 4),)
-
-
-def scripted_beyond() -> Built:
+@model((2, 4), linear=lambda: nn.Linear(4, 4), scripted=lambda: torch.jit.script(over_its_median))
+def scripted_beyond(m: Any, x: Tensor) -> Tensor:
     """Its scripted function calls an operator that no kind describes."""
-    return Scripted(over_its_median), (torch.randn(2, 4),)
+    return torch.relu(m.scripted(m.linear(x)))
 
 
 class StandardizedConv2d(nn.Conv2d):
@@ -214,40 +168,27 @@ def reparametrized() -> Built:
     return nn.Sequential(old, nn.ReLU(), new), (torch.randn(2, 4),)
 
 
-class WithConstant(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.constant = torch.ones(4)  # neither parameter nor buffer: stays where it was made
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.linear(x + self.constant)
-        return out
+@model((2, 4), linear=lambda: nn.Linear(4, 4))
+def _adds(m: Any, x: Tensor) -> Any:
+    return m.linear(x + m.constant)
 
 
 def with_constant() -> Built:
-    return WithConstant(), (torch.randn(2, 4),)
+    module, given = _adds()
+    module.constant = torch.ones(4)  # neither parameter nor buffer: stays where it was made
+    return module, given
 
 
 def lazy() -> Built:
     return nn.Sequential(nn.LazyLinear(6), nn.ReLU(), nn.LazyLinear(2)), (torch.randn(3, 5),)
 
 
-class Writes(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.table: Tensor
-        self.register_buffer("table", torch.arange(6.0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = torch.zeros(2, 6, dtype=x.dtype, device=x.device)
-        out[:, :3] = x
-        out.add_(self.table).relu_()
-        return F.gelu(out.view(-1))
-
-
-def writes() -> Built:
-    return Writes(), (torch.randn(2, 3),)
+@model((2, 3), table=lambda: torch.arange(6.0))
+def writes(m: Any, x: Tensor) -> Tensor:
+    out = torch.zeros(2, 6, dtype=x.dtype, device=x.device)
+    out[:, :3] = x
+    out.add_(m.table).relu_()
+    return F.gelu(out.view(-1))
 
 
 class Keeps(nn.Module):
@@ -277,29 +218,21 @@ def keeps() -> Built:
     return Keeps(), (torch.randn(2, 5, 8),)
 
 
-class Fails(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(4, 4), nn.Linear(5, 5))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.inner(x)
-        return out
+@model((2, 4), inner=lambda: nn.Sequential(nn.Linear(4, 4), nn.Linear(5, 5)))
+def fails(m: Any, x: Tensor) -> Any:
+    return m.inner(x)
 
 
-def fails() -> Built:
-    return Fails(), (torch.randn(2, 4),)
-
-
-class BadView(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.view(-1, 3)
+@model((2, 4))
+def _bad_view(m: Any, x: Tensor) -> Tensor:
+    return x.view(-1, 3)
 
 
 def fails_in_a_function() -> Built:
     wrapped = nn.Sequential()
-    wrapped.add_module("inner", BadView())
-    return wrapped, (torch.randn(2, 4),)
+    module, given = _bad_view()
+    wrapped.add_module("inner", module)
+    return wrapped, given
 
 
 def bare() -> nn.Module:
@@ -310,80 +243,54 @@ def not_a_module() -> int:
     return 3
 
 
-class Nested(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        from opdb.harvest.passes import harvest
-        from opdb.spec import ModelSpec
+@model((2, 4))
+def nested(m: Any, x: Tensor) -> Tensor:
+    from opdb.harvest.passes import harvest
+    from opdb.spec import ModelSpec
 
-        harvest(ModelSpec("mlp"))
-        return x
-
-
-def nested() -> Built:
-    return Nested(), (torch.randn(2, 4),)
+    harvest(ModelSpec("mlp"))
+    return x
 
 
-class Spectral(nn.Module):
+@model(
+    (2, 4, 2),
+    weight=lambda: nn.Parameter(torch.randn(4, dtype=torch.complex64)),
+    turn=lambda: torch.ones(4, dtype=torch.complex64),
+)
+def spectral(m: Any, x: Tensor) -> Tensor:
     """A Fourier layer: a complex parameter, and a complex buffer as rotary positions are kept."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(4, dtype=torch.complex64))
-        self.turn: Tensor
-        self.register_buffer("turn", torch.ones(4, dtype=torch.complex64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.view_as_real(torch.view_as_complex(x) * self.weight * self.turn)
+    return torch.view_as_real(torch.view_as_complex(x) * m.weight * m.turn)
 
 
-def spectral() -> Built:
-    return Spectral(), (torch.randn(2, 4, 2),)
+@model((5,))
+def differentiated(m: Any, x: Tensor) -> Any:
+    return torch.func.grad(lambda x: (x**2).sum())(x)
 
 
-class Applied(nn.Module):
-    """Computes by a function given to it."""
-
-    def __init__(self, function: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x)
-
-
-def mapped_over() -> Built:
-    return Applied(lambda x: torch.vmap(lambda row: row @ row.T)(x + 1)), (torch.randn(3, 4, 5),)
-
-
-def differentiated() -> Built:
-    return Applied(torch.func.grad(lambda x: (x**2).sum())), (torch.randn(5),)
-
-
-def branching() -> Built:
-    def branch(x: Tensor) -> Any:
-        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
-
-    return Applied(branch), (torch.randn(2, 4),)
+@model((2, 4))
+def branching(m: Any, x: Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 
 
 def sized_by_a_tensor() -> Built:
     size: Any = torch.tensor(3)
-    return Applied(lambda x: torch.zeros(2, size) + x), (torch.randn(2, 3),)
+    return model((2, 3))(lambda m, x: torch.zeros(2, size) + x)()
 
 
 def ends_the_process() -> Built:
     raise SystemExit(7)
 
 
-def ends_in_forward() -> Built:
-    return Applied(lambda x: sys.exit("enough")), (torch.randn(2, 4),)
+@model((2, 4))
+def ends_in_forward(m: Any, x: Tensor) -> Any:
+    sys.exit("enough")
 
 
 def unhashable() -> Built:
-    class Unhashable(Applied):
+    class Unhashable(nn.ReLU):
         __hash__ = None  # type: ignore[assignment]
 
-    return Unhashable(torch.relu), (torch.randn(2, 4),)
+    return Unhashable(), (torch.randn(2, 4),)
 
 
 class Pair(NamedTuple):
@@ -391,51 +298,28 @@ class Pair(NamedTuple):
     right: Tensor
 
 
-class TakesByName(nn.Module):
+@model(lambda: Pair(torch.randn(2, 4), torch.randn(2, 3)), linear=lambda: nn.Linear(4, 4))
+def named_tuple(m: Any, pair: Pair) -> Pair:
     """Reads the fields of a named tuple, and returns one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, pair: Pair) -> Pair:
-        return Pair(self.linear(pair.left), torch.relu(pair.right))
+    return Pair(m.linear(pair.left), torch.relu(pair.right))
 
 
-def named_tuple() -> Built:
-    return TakesByName(), (Pair(torch.randn(2, 4), torch.randn(2, 3)),)
+def _parts() -> nn.ModuleList:
+    return nn.ModuleList([nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU())])
 
 
-class Lazily(nn.Module):
+@model((2, 4), parts=_parts)
+def lazily(m: Any, x: Tensor) -> Any:
     """Returns what it has yet to compute."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 2)])
-
-    def forward(self, x: Tensor) -> Any:
-        return (part(x) for part in self.parts)
+    return (part(x) for part in m.parts)
 
 
-def lazily() -> Built:
-    return Lazily(), (torch.randn(2, 4),)
-
-
-class Threaded(nn.Module):
+@model((2, 4), parts=_parts)
+def threaded(m: Any, x: Tensor) -> Tensor:
     """Runs its parts in threads of its own, and adds up what they give."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList([nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU())])
-
-    def forward(self, x: Tensor) -> Tensor:
-        with ThreadPoolExecutor(2) as pool:
-            first, second = pool.map(lambda part: part(x), self.parts)
-        return torch.add(first, second)
-
-
-def threaded() -> Built:
-    return Threaded(), (torch.randn(2, 4),)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda part: part(x), m.parts)
+    return torch.add(first, second)
 
 
 def scaled_without_end() -> Built:
@@ -455,22 +339,21 @@ def large_and_broken() -> Built:
     raise KeyError("rope")
 
 
-def casts_by_itself() -> Built:
-    def cast(x: Tensor) -> Tensor:
-        with torch.autocast("cuda"):
-            return F.linear(x, x)
-
-    return Applied(cast), (torch.randn(2, 4),)
+@model((2, 4))
+def casts_by_itself(m: Any, x: Tensor) -> Tensor:
+    with torch.autocast("cuda"):
+        return F.linear(x, x)
 
 
 def prints() -> Built:
     print("while it is built")
+    return _speaks()
 
-    def speak(x: Tensor) -> Tensor:
-        print("while it runs")
-        return x + 1
 
-    return Applied(speak), (torch.randn(2, 4),)
+@model((2, 4))
+def _speaks(m: Any, x: Tensor) -> Tensor:
+    print("while it runs")
+    return x + 1
 
 
 def image_in_float32() -> Built:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -16,39 +17,34 @@ from opdb.records import Configuration
 from opdb.spec import ModelSpec
 from tests.compiled import compiled_models
 from tests.compiled.test_dynamo import explained
+from tests.own import Built, model
 
 HERE = "tests.harvest.test_graphs"
 
 
-class Branching(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.first(x)
-        if x.sum() > 0:
-            x = self.second(x)
-        return x.relu()
+@model((2, 8), first=lambda: nn.Linear(8, 8), second=lambda: nn.Linear(8, 8))
+def branching(m: Any, x: Tensor) -> Tensor:
+    x = m.first(x)
+    if x.sum() > 0:
+        x = m.second(x)
+    return x.relu()
 
 
-def branching() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Branching(), (torch.ones(2, 8),)
-
-
-def padding() -> tuple[nn.Module, tuple[Tensor, ...]]:
+def padding() -> Built:
     return nn.Sequential(nn.ZeroPad2d(1), nn.Conv2d(3, 4, 3)), (torch.ones(2, 3, 8, 8),)
 
 
-def failing() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    class Failing(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            raise ValueError("half way")
-
-    return Failing(), (torch.ones(2),)
+@model((2,))
+def failing(m: Any, x: Tensor) -> Tensor:
+    raise ValueError("half way")
 
 
-def recurrent() -> tuple[nn.Module, tuple[Tensor, ...]]:
+@model((2, 8))
+def leaving(m: Any, x: Tensor) -> Tensor:
+    raise SystemExit(3)
+
+
+def recurrent() -> Built:
     return nn.LSTM(8, 8, batch_first=True), (torch.ones(2, 3, 8),)
 
 
@@ -114,50 +110,10 @@ def test_a_node_that_no_operator_describes_says_so() -> None:
     assert undescribed and all("transformer_encoder_layer" in target for target in undescribed)
 
 
-def printing() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    class Printing(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            x = x.relu()
-            print("hello from the model")
-            return x
-
-    return Printing(), (torch.ones(2, 8),)
-
-
-def nested() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    class Nested(nn.Module):
-        """Breaks off in a function that it calls twice."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(8, 8)
-
-        def part(self, x: Tensor) -> Tensor:
-            x = self.linear(x)
-            print(end="")
-            return x * 2
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.part(self.part(x + 1)).relu()
-
-    return Nested(), (torch.ones(2, 8),)
-
-
-def leaving() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    class Leaving(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            raise SystemExit(3)
-
-    return Leaving(), (torch.ones(2, 8),)
-
-
-def test_a_model_that_ends_the_process_fails_like_any_other() -> None:
-    with pytest.raises(InputError, match="fails under dynamo: SystemExit: 3"):
-        model_graphs(ModelSpec(f"{HERE}:leaving"))
-
-
 def test_a_model_that_fails_is_told_of() -> None:
     with pytest.raises(InputError, match="fails under dynamo: ValueError: half way"):
         model_graphs(ModelSpec(f"{HERE}:failing"))
+    with pytest.raises(InputError, match="fails under dynamo: SystemExit: 3"):
+        model_graphs(ModelSpec(f"{HERE}:leaving"))
     with pytest.raises(InputError, match="unknown model 'resnet81'"):
         model_graphs(ModelSpec("resnet81"))

@@ -14,10 +14,10 @@ from opdb.errors import InputError, UnsupportedError
 from opdb.harvest.passes import harvest, record
 from opdb.harvest.recorder import OUTSIDE, Recorder
 from opdb.models import load
-from opdb.models.sources import family_names
 from opdb.records import Json, Phase, Workload
 from opdb.spec import ModelSpec
 from tests.harvest import sample_models
+from tests.own import Built, model
 
 
 def own(name: str) -> Workload:
@@ -50,27 +50,6 @@ def test_resnet50_calls_what_it_calls() -> None:
     assert workload.foreign_leaves == {}
     forms = {(call.configuration.kind, call.form) for call in workload.calls}
     assert ("conv2d", "module") in forms and ("add", "function") in forms
-
-
-@pytest.mark.parametrize("name", family_names("classification"))
-def test_classification_models_are_fully_described(name: str) -> None:
-    workload = harvest(ModelSpec(name))
-    assert workload.unsupported == {}
-    assert workload.calls
-
-
-@pytest.mark.parametrize("name", family_names("segmentation") + family_names("video"))
-def test_segmentation_and_video_models_are_fully_described(name: str) -> None:
-    workload = harvest(ModelSpec(name))
-    assert workload.unsupported == {}
-    assert workload.calls
-
-
-@pytest.mark.parametrize("name", sample_models.COMPLETE)
-def test_own_models_are_fully_described(name: str) -> None:
-    workload = own(name)
-    assert workload.unsupported == {}
-    assert workload.calls
 
 
 @pytest.mark.parametrize("name", ["lstm", "mlp", "transformer"])
@@ -122,22 +101,15 @@ def test_keyword_and_tuple_inputs_are_kept_as_data() -> None:
     assert again.calls == workload.calls
 
 
-class Replacing(nn.Module):
+@model((), table=lambda: torch.zeros(1))
+def _replaces(m: Any, x: torch.Tensor) -> torch.Tensor:
     """Makes its table anew, as positions are kept that hang on the length."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table: torch.Tensor
-        self.register_buffer("table", torch.zeros(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.table = torch.arange(6.0, device=x.device)
-        return torch.relu(torch.sin(x) + self.table)
+    m.table = torch.arange(6.0, device=x.device)
+    return torch.relu(torch.sin(x) + m.table)
 
 
-def replacing() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    layers = nn.Sequential(*(Replacing() for _ in range(20)))
-    return layers, (torch.randn(2, 6),)
+def replacing() -> Built:
+    return nn.Sequential(*(_replaces()[0] for _ in range(20))), (torch.randn(2, 6),)
 
 
 def test_what_takes_the_memory_of_a_replaced_buffer_is_no_weight() -> None:
@@ -151,7 +123,7 @@ class DropsWeights(nn.LSTM):
         return super().forward(torch.sin(input))
 
 
-def drops_weights() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def drops_weights() -> Built:
     return DropsWeights(4, 8), (torch.randn(5, 2, 4),)
 
 
@@ -161,18 +133,10 @@ def test_a_recurrent_layer_inside_a_module_of_ones_own_is_told() -> None:
     assert by_kind(workload) == {"sin": 1, "zeros": 2}
 
 
-class Marked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.profiler.record_function("a part"):
-            return torch.sin(self.linear(x))
-
-
-def marked() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Marked(), (torch.randn(2, 4),)
+@model((2, 4), linear=lambda: nn.Linear(4, 3))
+def marked(m: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.profiler.record_function("a part"):
+        return torch.sin(m.linear(x))
 
 
 def test_marks_for_a_profiler_are_no_calls() -> None:
@@ -243,17 +207,6 @@ def test_batch_dtype_and_layout_reach_the_configurations() -> None:
     assert weight["layout"] == "channels_last"
 
 
-@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
-@pytest.mark.parametrize(
-    "name", ["resnet18", "googlenet", "mobilenet_v3_small", "swin_t", "convnext_tiny"]
-)
-def test_meta_shows_what_real_tensors_show(name: str, memory_format: str) -> None:
-    request = ModelSpec(name, batch_size=2, input_size=(3, 64, 64), memory_format=memory_format)
-    on_meta, on_cpu = (record(load(request, device=device)) for device in ("meta", "cpu"))
-    assert on_meta.calls == on_cpu.calls
-    assert on_meta.unsupported == on_cpu.unsupported == {}
-
-
 @pytest.mark.parametrize(
     "name", ["lstm", "attention", "shared", "functional", "keywords", "writes", "reparametrized"]
 )
@@ -275,20 +228,11 @@ def test_what_a_first_pass_makes_for_good_is_no_part_of_a_pass(phase: Phase) -> 
     assert found.containers == 1 and found.unsupported == {}
 
 
-class Totals(nn.Module):
+@model((2, 4), total=lambda: 0)
+def totals(m: Any, x: torch.Tensor) -> torch.Tensor:
     """Adds up what it was given, from a number on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.total: Any = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.total = self.total + x.relu()
-        return torch.sin(self.total)
-
-
-def totals() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Totals(), (torch.randn(2, 4),)
+    m.total = m.total + x.relu()
+    return torch.sin(m.total)
 
 
 def test_a_tensor_may_take_the_place_of_a_number() -> None:
@@ -428,7 +372,7 @@ def test_operators_that_take_functions_are_listed() -> None:
     ("name", "message"),
     [
         ("ends_the_process", "cannot be built: SystemExit: 7"),
-        ("ends_in_forward", "SystemExit: enough; the last call was Applied"),
+        ("ends_in_forward", "SystemExit: enough; the last call was EndsInForward"),
         ("unhashable", "unhashable type"),
         ("always_trains", "cannot be made float32 contiguous for inference: .*no eval"),
     ],

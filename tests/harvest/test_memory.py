@@ -3,14 +3,16 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from opdb.harvest.passes import harvest
 from opdb.records import PassMemory
 from opdb.spec import ModelSpec
+from tests.own import Built, model
 
 SETS = Path(__file__).parents[2] / "db"
 MEGA = 1_000_000
@@ -18,32 +20,20 @@ SIDE = 500
 """A tensor of 500 x 500 float32 has 1 MB."""
 
 
-class Chain(nn.Module):
+@model((SIDE, SIDE))
+def chain(m: Any, x: Tensor) -> Tensor:
     """Six calls of which two outputs live at once, and a tensor that is kept for the end."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        kept = x.sin()
-        for _ in range(5):
-            x = x.cos()
-        return kept + x
+    kept = x.sin()
+    for _ in range(5):
+        x = x.cos()
+    return kept + x
 
 
-class Layers(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.one = nn.Linear(SIDE, SIDE, bias=False)
-        self.other = nn.Linear(SIDE, SIDE, bias=False)
-        self.other.weight = self.one.weight
-        self.register_buffer("kept", torch.zeros(SIDE, SIDE))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.other(self.one(x).relu_())
-        return output
-
-
-class Attends(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.scaled_dot_product_attention(x, x, x)
+def layers() -> Built:
+    one, other = (nn.Linear(SIDE, SIDE, bias=False) for _ in range(2))
+    other.weight = one.weight
+    parts = {"one": lambda: one, "other": lambda: other, "kept": lambda: torch.zeros(SIDE, SIDE)}
+    return model((SIDE, SIDE), **parts)(lambda m, x: m.other(m.one(x).relu_()))()
 
 
 class Keeps(nn.Module):
@@ -52,15 +42,15 @@ class Keeps(nn.Module):
     def __init__(self, batch_size: int, *, written: bool, dim: int = 0) -> None:
         super().__init__()
         self.linear = nn.Linear(SIDE, SIDE, bias=False)
-        self.kept: torch.Tensor
-        self.table: torch.Tensor
+        self.kept: Tensor
+        self.table: Tensor
         sizes = (batch_size, 1, SIDE, SIDE)
         kept = torch.zeros(sizes) if dim == 0 else torch.zeros(2, *sizes)
         self.written, self.dim = written, dim
         self.register_buffer("kept", kept)
         self.register_buffer("table", torch.zeros(1, SIDE, SIDE))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         x = self.linear(x) + self.table[:, :1]
         for kept in [self.kept] if self.dim == 0 else self.kept:
             if self.written:
@@ -72,51 +62,37 @@ class Keeps(nn.Module):
 class Makes(nn.Module):
     """Makes a buffer of its input's batch in its first pass, and reads it in all later ones."""
 
-    kept: torch.Tensor
+    kept: Tensor
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         if not hasattr(self, "kept"):
             self.register_buffer("kept", x.new_zeros(x.shape[0], SIDE, SIDE))
         return self.kept * x
 
 
-def of_samples(batch_size: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def of_samples(batch_size: int = 1) -> Built:
     return Keeps(batch_size, written=True), (torch.zeros(batch_size, 1, SIDE),)
 
 
-def of_layers_and_samples(batch_size: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def of_layers_and_samples(batch_size: int = 1) -> Built:
     return Keeps(batch_size, written=True, dim=1), (torch.zeros(batch_size, 1, SIDE),)
 
 
-def read_alone(batch_size: int = 2) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def read_alone(batch_size: int = 2) -> Built:
     return Keeps(batch_size, written=False), (torch.zeros(batch_size, 1, SIDE),)
 
 
-def made_first(batch_size: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def made_first(batch_size: int = 1) -> Built:
     return Makes(), (torch.zeros(batch_size, 1, SIDE),)
 
 
-class Asks(nn.Module):
+attends = model((1, 1, 2500, 100))(lambda m, x: nn.functional.scaled_dot_product_attention(x, x, x))
+
+
+@model((SIDE, SIDE))
+def asks(m: Any, x: Tensor) -> Tensor:
     """Asks for a value of its input, so it runs on the CPU."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.sin() if float(x.sum()) > 0 else x.cos()
-
-
-def chain() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Chain(), (torch.randn(SIDE, SIDE),)
-
-
-def layers() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Layers(), (torch.randn(SIDE, SIDE),)
-
-
-def attends() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Attends(), (torch.randn(1, 1, 2500, 100),)
-
-
-def asks() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Asks(), (torch.randn(SIDE, SIDE),)
+    return x.sin() if float(x.sum()) > 0 else x.cos()
 
 
 def memory(name: str, **asked: str | int) -> PassMemory:

@@ -15,6 +15,7 @@ from opdb.operators import build
 from opdb.operators.describe import find_operator
 from opdb.spec import ModelSpec
 from tests import declarations
+from tests.own import model
 
 
 @pytest.fixture
@@ -28,22 +29,13 @@ def ndtr() -> Iterator[Kind]:
     declarations.clear()
 
 
-class Gate(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        gated: Tensor = x * torch.special.ndtr(self.linear(x))
-        return gated
-
-
-def model(batch_size: int = 2) -> tuple[Any, ...]:
-    return Gate(), (torch.randn(batch_size, 8),)
+@model((4, 8), linear=lambda: nn.Linear(8, 8))
+def gate(m: Any, x: Tensor) -> Any:
+    return x * torch.special.ndtr(m.linear(x))
 
 
 def test_one_line_makes_a_kind(ndtr: Kind) -> None:
-    request = ModelSpec("tests.harvest.test_new_kind:model", batch_size=4)
+    request = ModelSpec(f"{__name__}:gate")
     forward = next(
         c.configuration for c in harvest(request).calls if c.configuration.kind == "ndtr"
     )
@@ -56,7 +48,7 @@ def test_one_line_makes_a_kind(ndtr: Kind) -> None:
 
 
 def test_its_backward_pass_is_found_and_counted(ndtr: Kind) -> None:
-    request = ModelSpec("tests.harvest.test_new_kind:model", phase="training", batch_size=4)
+    request = ModelSpec(f"{__name__}:gate", phase="training")
     calls = [c.configuration for c in harvest(request).calls]
     backward = next(c for c in calls if c.title == "ndtr backward")
     assert ndtr.flops(backward) == 32 and ndtr.bytes_moved(backward) == 3 * 4 * 32
@@ -64,7 +56,7 @@ def test_its_backward_pass_is_found_and_counted(ndtr: Kind) -> None:
 
 
 def test_without_the_line_it_is_unsupported() -> None:
-    request = ModelSpec("tests.harvest.test_new_kind:model", batch_size=4)
+    request = ModelSpec(f"{__name__}:gate")
     assert any("ndtr" in name for name in harvest(request).unsupported)
 
 

@@ -17,37 +17,28 @@ from torch.utils import _pytree as pytree
 from opdb.harvest.passes import record
 from opdb.harvest.recorder import Recorder
 from opdb.kinds import KINDS
-from opdb.models import LoadedModel, load
+from opdb.models import load
 from opdb.operators import is_metadata
 from opdb.records import Configuration
 from opdb.spec import ModelSpec
-from tests.harvest.oracle import Oracle
+from tests.harvest.oracle import Opinion
 from tests.operators.calls import CALLS, Tensors
+from tests.own import model
 
 F = nn.functional
 
 
-class Applied(nn.Module):
-    """Computes by a function of its linear layer, an input, and numbers as a tensor."""
-
-    def __init__(self, function: Callable[[nn.Linear, Any, Any], Any]) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 4)
-        self.function = function
-
-    def forward(self, x: Tensor, n: Tensor) -> Any:
-        return self.function(self.linear, x, n)
+_chosen: list[Callable[[nn.Linear, Any, Any], Any]] = []
 
 
-_chosen: list[nn.Module] = []
-
-
-def chosen() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return _chosen[-1], (torch.randn(16, 8), torch.tensor([2, 3, 14]))
+@model((16, 8), lambda: torch.tensor([2, 3, 14]), linear=lambda: nn.Linear(8, 4))
+def chosen(m: Any, x: Tensor, n: Tensor) -> Any:
+    """Computes by the chosen function of its linear layer, an input, and numbers as a tensor."""
+    return _chosen[-1](m.linear, x, n)
 
 
 def recorded(function: Callable[[nn.Linear, Any, Any], Any], device: str = "meta") -> Recorder:
-    _chosen.append(Applied(function))
+    _chosen.append(function)
     return record(load(ModelSpec(f"{__name__}:chosen"), device=device))
 
 
@@ -226,22 +217,11 @@ def test_any_whole_number_of_any_call_may_be_a_tensor(name: str) -> None:
             assert KINDS[configuration.kind].bytes_moved(configuration) >= 0
 
 
-class Windowed(nn.Module):
+@model((2, 4, 8), pool=lambda: nn.MaxPool1d(2), window=lambda: torch.tensor(2))
+def windowed(m: Any, x: Tensor) -> Any:
     """Keeps the size of its window as a tensor, as a checkpoint would."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pool = nn.MaxPool1d(2)
-        self.register_buffer("window", torch.tensor(2))
-
-    def forward(self, x: Tensor) -> Any:
-        held: Any = self.window
-        self.pool.kernel_size = self.pool.stride = held
-        return self.pool(x)
-
-
-def windowed() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Windowed(), (torch.randn(2, 4, 8),)
+    m.pool.kernel_size = m.pool.stride = m.window
+    return m.pool(x)
 
 
 def test_a_module_that_holds_a_tensor_for_a_number_is_what_it_calls() -> None:
@@ -311,36 +291,20 @@ def test_whether_all_are_true_is_one_reduction() -> None:
     assert recorder.unsupported == {}
 
 
-class Packed(nn.Module):
-    def __init__(self, layer: nn.RNNBase) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor, n: Tensor) -> Tensor:
-        rows = rnn.pack_padded_sequence(x, n.cpu(), batch_first=True, enforce_sorted=False)
-        padded: Tensor = rnn.pad_packed_sequence(self.layer(rows)[0], batch_first=True)[0]
-        return padded
-
-
-def packed() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Packed(nn.LSTM(8, 16, batch_first=True)), (
-        torch.randn(3, 7, 8),
-        torch.tensor([3, 7, 1]),
-    )
+@model(
+    *((3, 7, 8), lambda: torch.tensor([3, 7, 1])),
+    layer=lambda: nn.LSTM(8, 16, batch_first=True),
+)
+def packed(m: Any, x: Tensor, n: Tensor) -> Tensor:
+    rows = rnn.pack_padded_sequence(x, n.cpu(), batch_first=True, enforce_sorted=False)
+    return rnn.pad_packed_sequence(m.layer(rows)[0], batch_first=True)[0]
 
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_packed_sequences_are_described(device: str) -> None:
-    loaded: LoadedModel = load(ModelSpec(f"{__name__}:packed"), device=device)
-    oracles: list[Oracle] = []
-
-    def observer(recorder: Recorder) -> Oracle:
-        oracles.append(Oracle(recorder))
-        return oracles[-1]
-
-    recorder = record(loaded, observer=observer)
-    assert recorder.unsupported == {}
-    assert oracles[-1].verdict.faults() == []
+    opinion = Opinion(ModelSpec(f"{__name__}:packed"), device)
+    recorder = opinion.recorder
+    assert recorder.unsupported == {} and opinion.oracle.faults() == []
     found = {c.configuration.kind: c.configuration for c in recorder.calls}
     assert KINDS["lstm"].flops(found["lstm"]) == 33_792
     assert found["lstm"].parameters["batch_sizes"] == [3, 2, 2, 1, 1, 1, 1]

@@ -20,6 +20,7 @@ from opdb.harvest.passes import harvest, record
 from opdb.models import load
 from opdb.operators import build
 from opdb.spec import ModelSpec
+from tests.own import model
 
 F = nn.functional
 HERE = "tests.harvest.test_step"
@@ -57,130 +58,94 @@ class Seeing(TorchDispatchMode):
         return output
 
 
-class ChangedView(nn.Module):
+@model(
+    (2, 8),
+    body=lambda: nn.Linear(8, 12),
+    drop=lambda: nn.Dropout(0.5, inplace=True),
+    head=lambda: nn.Linear(12, 4),
+)
+def changed_view(m: Any, x: Tensor) -> Any:
     """Changes parts of tensors in place: one that is used after it, and one that is not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Linear(8, 12)
-        self.drop = nn.Dropout(0.5, inplace=True)
-        self.head = nn.Linear(12, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.body(x)
-        x[:, 3:9].mul_(x[:, :1].detach() + 2)
-        x = self.drop(torch.sin(x).view(-1, 12))
-        x[:, 2:5] += 1
-        x[:, 0] = 3
-        logits: Tensor = self.head(x)
-        return logits
+    x = m.body(x)
+    x[:, 3:9].mul_(x[:, :1].detach() + 2)
+    x = m.drop(torch.sin(x).view(-1, 12))
+    x[:, 2:5] += 1
+    x[:, 0] = 3
+    return m.head(x)
 
 
-class OtherLayout(nn.Module):
+@model(
+    (2, 3, 12, 12),
+    stem=lambda: nn.Conv2d(3, 8, 3),
+    norm=lambda: nn.LayerNorm(8),
+    down=lambda: nn.Conv2d(8, 6, 2, stride=2),
+)
+def other_layout(m: Any, x: Tensor) -> Any:
     """Its convolution is given channels_last, so that its weight's gradient comes so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 8, 3)
-        self.norm = nn.LayerNorm(8)
-        self.down = nn.Conv2d(8, 6, 2, stride=2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.norm(self.stem(x).permute(0, 2, 3, 1))
-        logits: Tensor = self.down(x.permute(0, 3, 1, 2)).mean((2, 3))
-        return logits
+    x = m.norm(m.stem(x).permute(0, 2, 3, 1))
+    return m.down(x.permute(0, 3, 1, 2)).mean((2, 3))
 
 
-class LearnedBias(nn.Module):
+ATTENDS = {
+    "bias": lambda: nn.Parameter(torch.randn(1, 2, 6, 6)),
+    "layers": lambda: nn.ModuleList(nn.Linear(8, 24) for _ in range(2)),
+    "head": lambda: nn.Linear(8, 4),
+}
+
+
+@model((2, 6, 8), **ATTENDS)
+def learned_bias(m: Any, x: Tensor) -> Any:
     """Attends with a bias that is learned, which two layers share."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.randn(1, 2, 6, 6))
-        self.layers = nn.ModuleList(nn.Linear(8, 24) for _ in range(2))
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        bias = torch.sin(self.bias)
-        for layer in self.layers:
-            q, k, v = layer(x).view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)
-            x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2)
-        logits: Tensor = self.head(x.mean(1))
-        return logits
+    bias = torch.sin(m.bias)
+    for layer in m.layers:
+        q, k, v = layer(x).view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2)
+    return m.head(x.mean(1))
 
 
-class FrozenKeys(nn.Module):
+@model((2, 6, 8), **ATTENDS)
+def doubles(m: Any, x: Tensor) -> Any:
+    """Attends in float64, which autocast leaves alone."""
+    q = m.layers[0](x).double().view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)[0]
+    x = F.scaled_dot_product_attention(q, q, q, attn_mask=m.bias.double())
+    return m.head(x.float().mean((1, 2)).repeat(1, 2))
+
+
+@model(
+    (2, 6, 8),
+    asking=lambda: nn.Linear(8, 8),
+    asked=lambda: nn.Linear(8, 16).requires_grad_(False),
+    head=lambda: nn.Linear(8, 4),
+)
+def frozen_keys(m: Any, x: Tensor) -> Any:
     """Attends to what a frozen layer makes: no gradient is asked of keys and values."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asking = nn.Linear(8, 8)
-        self.asked = nn.Linear(8, 16).requires_grad_(False)
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        query = self.asking(x).view(2, 6, 2, 4).transpose(1, 2)
-        key, value = self.asked(x).view(2, 6, 2, 2, 4).permute(2, 0, 3, 1, 4)
-        x = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
-        logits: Tensor = self.head(x.mean(1))
-        return logits
+    query = m.asking(x).view(2, 6, 2, 4).transpose(1, 2)
+    key, value = m.asked(x).view(2, 6, 2, 2, 4).permute(2, 0, 3, 1, 4)
+    x = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+    return m.head(x.mean(1))
 
 
-class Cells(nn.Module):
+@model((2, 6, 8), cell=lambda: nn.LSTMCell(8, 8), head=lambda: nn.Linear(8, 4))
+def cells(m: Any, x: Tensor) -> Any:
     """Runs a cell step by step: nothing uses its last state, and each other one goes to two."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.LSTMCell(8, 8)
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        output = state = x.new_zeros(2, 8)
-        for step in range(3):
-            output, state = self.cell(x[:, step], (output, state))
-        logits: Tensor = self.head(output)
-        return logits
+    output = state = x.new_zeros(2, 8)
+    for step in range(3):
+        output, state = m.cell(x[:, step], (output, state))
+    return m.head(output)
 
 
-class BiasedScores(nn.Module):
+@model(
+    (2, 6, 8),
+    body=lambda: nn.Linear(8, 8),
+    bias=lambda: nn.Parameter(torch.randn(2, 6, 6)),
+    head=lambda: nn.Linear(8, 4),
+)
+def biased_scores(m: Any, x: Tensor) -> Any:
     """Adds a bias to scores in place, which a product has returned as a view of what it made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Linear(8, 8)
-        self.bias = nn.Parameter(torch.randn(2, 6, 6))
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.body(x).view(-1, 6, 2, 4)
-        scores = torch.einsum("bqhd,bkhd->bhqk", y, y)
-        scores += self.bias
-        logits: Tensor = self.head(torch.matmul(scores, x[:, None]).mean((1, 2)))
-        return logits
-
-
-def changed_view() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return ChangedView(), (torch.randn(2, 8),)
-
-
-def biased_scores() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return BiasedScores(), (torch.randn(2, 6, 8),)
-
-
-def other_layout() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return OtherLayout(), (torch.randn(2, 3, 12, 12),)
-
-
-def learned_bias() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return LearnedBias(), (torch.randn(2, 6, 8),)
-
-
-def frozen_keys() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return FrozenKeys(), (torch.randn(2, 6, 8),)
-
-
-def cells() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Cells(), (torch.randn(2, 6, 8),)
+    y = m.body(x).view(-1, 6, 2, 4)
+    scores = torch.einsum("bqhd,bkhd->bhqk", y, y)
+    scores += m.bias
+    return m.head(torch.matmul(scores, x[:, None]).mean((1, 2)))
 
 
 def asked(name: str) -> ModelSpec:
@@ -235,20 +200,6 @@ def test_autocast_casts_the_bias_of_attention() -> None:
     assert {c.inputs["query"]["dtype"] for c in attended} == {"bfloat16"}
     assert {c.inputs["attn_mask"]["dtype"] for c in attended} == {"float32"}
     assert {c.autocast for c in attended} == {"bfloat16"}, "as which the bias is cast in each"
-
-
-class Doubles(LearnedBias):
-    """Attends in float64, which autocast leaves alone."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        q = self.layers[0](x).double().view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)[0]
-        x = F.scaled_dot_product_attention(q, q, q, attn_mask=self.bias.double())
-        logits: Tensor = self.head(x.float().mean((1, 2)).repeat(1, 2))
-        return logits
-
-
-def doubles() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Doubles(), (torch.randn(2, 6, 8),)
 
 
 def test_autocast_leaves_attention_in_float64_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from opdb.operators import build
 from opdb.records import Call, Configuration, Workload
 from opdb.spec import ModelSpec
 from tests.harvest import sample_models
+from tests.own import model
 
 F = nn.functional
 
@@ -167,22 +169,12 @@ def test_an_inference_is_what_it_was() -> None:
 # models with something of their own
 
 
-class Twice(nn.Module):
+@model((2, 8), table=lambda: nn.Linear(8, 8, bias=False))
+def twice(m: Any, x: torch.Tensor) -> Any:
     """Uses one tensor twice in one call and in two calls, and one weight in two calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Linear(8, 8, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.table(x)
-        x = x * x
-        logits: torch.Tensor = self.table(x) + torch.sin(x)
-        return logits
-
-
-def twice() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Twice(), (torch.randn(2, 8),)
+    x = m.table(x)
+    x = x * x
+    return m.table(x) + torch.sin(x)
 
 
 def test_sums_inside_a_call_belong_to_it_and_sums_between_calls_do_not() -> None:
@@ -192,21 +184,11 @@ def test_sums_inside_a_call_belong_to_it_and_sums_between_calls_do_not() -> None
     assert [c.inputs["input"]["shape"] for c in sums(workload)] == [[2, 8], [8, 8]]
 
 
-class Frozen(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Linear(8, 8).requires_grad_(False)
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            x = F.relu(x)
-        logits: torch.Tensor = self.head(self.body(x))
-        return logits
-
-
-def frozen() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Frozen(), (torch.randn(2, 8),)
+@model((2, 8), body=lambda: nn.Linear(8, 8).requires_grad_(False), head=lambda: nn.Linear(8, 4))
+def frozen(m: Any, x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        x = F.relu(x)
+    return m.head(m.body(x))
 
 
 def test_what_is_frozen_has_no_backward_pass_and_is_an_inferences_operator() -> None:
@@ -221,17 +203,9 @@ def test_what_is_frozen_has_no_backward_pass_and_is_an_inferences_operator() -> 
     assert sorted(shapes) == [[4], [4, 8]]
 
 
-class OwnLoss(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"loss": F.mse_loss(self.head(x), x[:, :4]), "logits": self.head(x)}
-
-
-def own_loss() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return OwnLoss(), (torch.randn(2, 8),)
+@model((2, 8), head=lambda: nn.Linear(8, 4))
+def own_loss(m: Any, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"loss": F.mse_loss(m.head(x), x[:, :4]), "logits": m.head(x)}
 
 
 def test_a_models_own_loss_is_taken() -> None:
@@ -252,20 +226,10 @@ class Swish(torch.autograd.Function):
         return gradient * torch.sigmoid(x)
 
 
-class Custom(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(8, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = Swish.apply(self.head(x))
-        again = lambda x: F.gelu(torch.sin(x))  # noqa: E731
-        logits: torch.Tensor = checkpoint(again, x, use_reentrant=False)
-        return logits
-
-
-def custom() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Custom(), (torch.randn(2, 8),)
+@model((2, 8), head=lambda: nn.Linear(8, 4))
+def custom(m: Any, x: torch.Tensor) -> Any:
+    x = Swish.apply(m.head(x))
+    return checkpoint(lambda x: F.gelu(torch.sin(x)), x, use_reentrant=False)
 
 
 def test_functions_of_ones_own_and_what_is_computed_again_are_operators_where_they_run() -> None:
@@ -283,13 +247,7 @@ def test_functions_of_ones_own_and_what_is_computed_again_are_operators_where_th
     assert after[5:] == ["sigmoid", "mul", "linear backward", "sgd update"]
 
 
-class NothingToTrain(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * 2
-
-
-def nothing() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return NothingToTrain(), (torch.randn(2, 8),)
+nothing = model((2, 8))(lambda m, x: x * 2)
 
 
 def test_a_model_without_parameters_cannot_be_trained() -> None:

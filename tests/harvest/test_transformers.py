@@ -13,7 +13,7 @@ from opdb.operators import build
 from opdb.records import Workload
 from opdb.spec import ModelSpec
 from opdb.summary import load_summary
-from tests.harvest.test_round_trip import mismatches
+from tests.harvest.oracle import Opinion
 
 SUMMARIES = Path(__file__).parents[2] / "measurements"
 SMALL = {
@@ -83,7 +83,7 @@ def test_a_pass_on_the_cpu_calls_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", ["bert-base-uncased", "gpt2"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_what_is_harvested_runs_on_the_cpu(name: str, dtype: str) -> None:
-    assert mismatches(small(name, dtype=dtype), "cpu") == []
+    assert Opinion(small(name, dtype=dtype), "cpu").mismatches() == []
 
 
 def test_large_and_odd_models_are_harvested_without_their_weights() -> None:

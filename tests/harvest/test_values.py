@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from opdb.harvest.passes import AS_ON_A_CPU, WITH_VALUES, harvest, harvest_in_bo
 from opdb.models import checked
 from opdb.records import Workload
 from opdb.spec import ModelSpec
+from tests.own import model
 
 
 def by_kind(workload: Workload) -> Counter[str]:
@@ -22,44 +24,31 @@ def own(name: str) -> str:
     return f"{__name__}:{name}"
 
 
-class Asking(nn.Module):
-    """Keeps what is positive, by another way on the CPU; `gpu` asks what only a GPU answers."""
-
-    def __init__(self, gpu: bool = False) -> None:
-        super().__init__()
-        self.gpu = gpu
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.gpu and x.is_cuda:
-            raise RuntimeError("no such GPU")
-        kept = x[x > 0].to(x.device) + torch.ones((), device=x.device)
-        out: Tensor = kept.exp() if x.device.type == "cpu" or x.is_cpu else kept.sin()
-        return out
+def _keeps(x: Tensor) -> Tensor:
+    """Keep what is positive, by another way on the CPU."""
+    kept = x[x > 0].to(x.device) + torch.ones((), device=x.device)
+    return kept.exp() if x.device.type == "cpu" or x.is_cpu else kept.sin()
 
 
-def asking() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Asking(), (torch.randn(8),)
+asking = model((8,))(lambda m, x: _keeps(x))
 
 
-def asks_a_gpu() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Asking(gpu=True), (torch.randn(8),)
+@model((8,))
+def asks_a_gpu(m: Any, x: Tensor) -> Tensor:
+    """Asks for what only a GPU answers."""
+    if x.is_cuda:
+        raise RuntimeError("no such GPU")
+    return _keeps(x)
 
 
-class Drawing(nn.Module):
+@model(
+    lambda: 100 + torch.randn(32, 64, generator=torch.Generator().manual_seed(1)),
+    norm=lambda: nn.BatchNorm1d(64),
+)
+def drawing(m: Any, x: Tensor) -> Any:
     """Draws how much it keeps of a normalized input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(64)
-
-    def forward(self, x: Tensor) -> Tensor:
-        normal = self.norm(x)
-        kept: Tensor = normal[normal > torch.randn_like(normal)]
-        return kept.exp()
-
-
-def drawing() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Drawing(), (100 + torch.randn(32, 64, generator=torch.Generator().manual_seed(1)),)
+    normal = m.norm(x)
+    return normal[normal > torch.randn_like(normal)].exp()
 
 
 def test_a_model_on_the_cpu_is_told_that_it_is_on_a_gpu() -> None:

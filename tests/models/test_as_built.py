@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from opdb.harvest.passes import harvest
 from opdb.models import LoadedModel, load
 from opdb.spec import ModelSpec
 from opdb.summary import load_summary
-
-Built = tuple[Any, ...]
+from tests.own import Built, model
 
 
 def full() -> Built:
@@ -27,21 +25,14 @@ def half() -> Built:
     return nn.Linear(8, 4).half(), (ones(2, 8).half(),)
 
 
-class Widening(nn.Module):
+@model(
+    *(lambda: ones(2, 8).half(), lambda: torch.tensor([0, 1])),
+    product=lambda: nn.Linear(8, 4, dtype=torch.float16),
+    norm=lambda: nn.LayerNorm(4),
+)
+def mixed(m: Any, input: Tensor, index: Tensor) -> Any:
     """A product of halves, then a norm in float32, whose index stays a whole number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.product = nn.Linear(8, 4, dtype=torch.float16)
-        self.norm = nn.LayerNorm(4)
-
-    def forward(self, input: Tensor, index: Tensor) -> Tensor:
-        found: Tensor = self.norm(self.product(input).float())[index]
-        return found
-
-
-def mixed() -> Built:
-    return Widening(), (ones(2, 8).half(), torch.tensor([0, 1]))
+    return m.norm(m.product(input).float())[index]
 
 
 def with_table() -> Built:
@@ -56,16 +47,15 @@ def last() -> Built:
     return nn.Conv2d(3, 8, 3).to(memory_format=last), (ones(4, 3, 9, 9).to(memory_format=last),)
 
 
-class Several(nn.Module):
-    def forward(self, a: Tensor, more: dict[str, Any], *, scale: Tensor) -> Tensor:
-        found: Tensor = a * more["mask"][0] + more["ids"] + scale.sum()
-        return found
+@model()
+def _several(m: Any, a: Tensor, more: dict[str, Any], *, scale: Tensor) -> Any:
+    return a * more["mask"][0] + more["ids"] + scale.sum()
 
 
 def several() -> Built:
     ids = torch.tensor([[5], [6], [7]])
     more = {"mask": [ones(3, 1)], "ids": ids, "three": 3}
-    return Several(), (ones(8, 3).t(), more), {"scale": ones(5)}
+    return _several()[0], (ones(8, 3).t(), more), {"scale": ones(5)}
 
 
 def sized(batch_size: int = 6) -> Built:
@@ -76,8 +66,8 @@ def scalar() -> Built:
     return nn.Identity(), (torch.tensor(1.0),)
 
 
-def loaded(build: Callable[..., Built], device: str = "meta", **said: Any) -> LoadedModel:
-    return load(ModelSpec(f"{__name__}:{build.__name__}", **said), device=device)
+def loaded(build: str, device: str = "meta", **said: Any) -> LoadedModel:
+    return load(ModelSpec(f"{__name__}:{build}", **said), device=device)
 
 
 def dtypes(found: LoadedModel) -> set[torch.dtype]:
@@ -86,13 +76,11 @@ def dtypes(found: LoadedModel) -> set[torch.dtype]:
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 @pytest.mark.parametrize(
-    ("build", "dtype"), [(full, "float32"), (half, "float16"), (mixed, "float16+float32")]
+    ("build", "dtype"), [("full", "float32"), ("half", "float16"), ("mixed", "float16+float32")]
 )
-def test_dtypes_are_those_that_were_built(
-    build: Callable[..., Built], dtype: str, device: str
-) -> None:
+def test_dtypes_are_those_that_were_built(build: str, dtype: str, device: str) -> None:
     found = loaded(build, device)
-    module, args = build()
+    module, args = globals()[build]()
     assert found.dtype == dtype and "built" not in found.inputs
     assert dtypes(found) == {p.dtype for p in module.parameters()}
     assert [t.dtype for t in found.args] == [t.dtype for t in args]
@@ -114,32 +102,32 @@ def test_mixed_dtypes_are_kept_in_the_calls() -> None:
 
 
 def test_an_option_casts_and_the_workload_says_from_what() -> None:
-    found = loaded(mixed, dtype="bfloat16")
+    found = loaded("mixed", dtype="bfloat16")
     assert found.dtype == "bfloat16" and dtypes(found) == {torch.bfloat16}
     assert [t.dtype for t in found.args] == [torch.bfloat16, torch.int64]
     assert found.inputs["built"] == {"dtype": "float16+float32"}
-    assert loaded(half, dtype="float32").inputs["built"] == {"dtype": "float16"}
+    assert loaded("half", dtype="float32").inputs["built"] == {"dtype": "float16"}
 
 
 def test_an_option_that_says_what_was_built_changes_nothing() -> None:
     assert harvest(ModelSpec(f"{__name__}:half", dtype="float16", batch_size=2)) == harvest(
         ModelSpec(f"{__name__}:half")
     )
-    kept = loaded(with_table, dtype="bfloat16")
+    kept = loaded("with_table", dtype="bfloat16")
     assert dict(kept.module.named_buffers())["table"].dtype == torch.float32
 
 
 def test_autocast_is_refused_where_the_model_was_built_in_halves() -> None:
-    assert loaded(full, autocast="bfloat16").dtype == "float32"
+    assert loaded("full", autocast="bfloat16").dtype == "float32"
     with pytest.raises(InputError, match="in float16: autocast is for a model in float32; add"):
-        loaded(half, autocast="bfloat16")
-    assert loaded(half, autocast="bfloat16", dtype="float32").dtype == "float32"
+        loaded("half", autocast="bfloat16")
+    assert loaded("half", autocast="bfloat16", dtype="float32").dtype == "float32"
 
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_a_batch_is_that_of_the_inputs_that_share_their_first_size(device: str) -> None:
-    assert loaded(several, device).batch_size == 3
-    found = loaded(several, device, batch_size=7)
+    assert loaded("several", device).batch_size == 3
+    found = loaded("several", device, batch_size=7)
     a, more = found.args
     assert found.batch_size == 7 and found.inputs["built"] == {"batch_size": 3}
     assert a.shape == (7, 8) and more["mask"][0].shape == more["ids"].shape == (7, 1)
@@ -147,7 +135,7 @@ def test_a_batch_is_that_of_the_inputs_that_share_their_first_size(device: str) 
     # A transposed input stays transposed; whole numbers are those that were there.
     assert a.stride() == (1, 7)
     assert found.inputs["args"][1]["ids"]["values"] == {"range": [5, 8]}
-    assert loaded(several, device, batch_size=1).args[0].shape == (1, 8)
+    assert loaded("several", device, batch_size=1).args[0].shape == (1, 8)
 
 
 def test_readmes_own_example_takes_a_batch() -> None:
@@ -163,33 +151,33 @@ def test_readmes_own_example_takes_a_batch() -> None:
 
 
 def test_inputs_without_a_batch_take_none() -> None:
-    assert loaded(scalar).batch_size == 1
+    assert loaded("scalar").batch_size == 1
     with pytest.raises(InputError, match="inputs without a batch, not of batch 2"):
-        loaded(scalar, batch_size=2)
+        loaded("scalar", batch_size=2)
 
 
 def test_a_callable_that_takes_the_batch_makes_its_default_unless_told() -> None:
-    found = loaded(sized)
+    found = loaded("sized")
     assert found.batch_size == 6 and found.args[0].shape == (5, 6, 8)
-    told = loaded(sized, batch_size=2)
+    told = loaded("sized", batch_size=2)
     assert told.args[0].shape == (5, 2, 8) and told.inputs["built"] == {"batch_size": 6}
 
 
 def test_a_memory_format_is_the_one_that_was_built() -> None:
-    found = loaded(last)
+    found = loaded("last")
     assert found.memory_format == harvest(ModelSpec(f"{__name__}:last")).memory_format
     assert found.memory_format == "channels_last"
     assert found.inputs["args"][0]["layout"] == "channels_last"
-    plain = loaded(last, memory_format="contiguous")
+    plain = loaded("last", memory_format="contiguous")
     assert plain.memory_format == "contiguous" and plain.args[0].is_contiguous()
     assert next(plain.module.parameters()).is_contiguous()
     assert "layout" not in plain.inputs["args"][0]
-    scaled = loaded(last, batch_size=2)
+    scaled = loaded("last", batch_size=2)
     assert scaled.args[0].is_contiguous(memory_format=torch.channels_last)
 
 
 def test_an_input_size_takes_the_dtype_of_the_model() -> None:
-    found = loaded(half, input_size=(8,))
+    found = loaded("half", input_size=(8,))
     assert found.batch_size == 1 and found.args[0].dtype == torch.float16
     assert "built" not in found.inputs
 

@@ -16,6 +16,7 @@ from opdb.models import load
 from opdb.models.construction import load_from
 from opdb.models.known import MOST_ELEMENTS, KnownValues
 from opdb.spec import ModelSpec
+from tests.own import Builder, model
 
 harvesting = import_module("opdb.harvest.passes")  # `opdb.harvest` is the verb
 
@@ -25,147 +26,99 @@ IDS = torch.arange(12).view(2, 6) % 8
 LISTED = IDS.tolist()
 
 
-class Asking(nn.Module):
+def asking(ask: Callable[[Tensor, Tensor], Any]) -> Builder:
     """An embedding of its input, then one of two layers: whichever the answer picks."""
 
-    def __init__(self, ask: Callable[[Tensor, Tensor], Any]) -> None:
-        super().__init__()
-        self.embedding, self.ask = nn.Embedding(8, 4), ask
-        self.yes, self.no = nn.Linear(4, 4), nn.Linear(4, 2)
+    @model(
+        lambda: IDS,
+        embedding=lambda: nn.Embedding(8, 4),
+        yes=lambda: nn.Linear(4, 4),
+        no=lambda: nn.Linear(4, 2),
+    )
+    def asks(m: Any, ids: Tensor) -> Any:
+        x = m.embedding(ids)
+        return (m.yes if ask(ids, x) else m.no)(x)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.embedding(ids)
-        y: Tensor = (self.yes if self.ask(ids, x) else self.no)(x)
-        return y
+    return asks
 
 
-def changed(ids: Tensor, x: Tensor) -> Any:
+contains = asking(lambda ids, x: 9 in ids[:, [-1, 0]])
+item = asking(lambda ids, x: (ids.max() - ids.min()).item() < 8)
+equal = asking(lambda ids, x: torch.equal(ids, ids.clone()))
+made = asking(lambda ids, x: torch.arange(4, device=ids.device).float().mean().item() > 1)
+listed = asking(lambda ids, x: ids.tolist() == LISTED)
+array = asking(
+    lambda ids, x: ids.numpy().tolist() == LISTED and np.asarray(ids.cpu()).tolist() == LISTED
+)
+unknown = asking(lambda ids, x: (x.sum() > 1000).item())
+unknown_copy = asking(lambda ids, x: (x.cpu().sum() > 1000).item())
+
+
+@asking
+def emptied(ids: Tensor, x: Tensor) -> Any:
     """Whether a mask is full, a view of which was emptied."""
     mask = torch.ones_like(ids, dtype=torch.bool)
     mask[:, [-1, 0]] = False
     return mask.all()
 
 
-def counted(ids: Tensor, x: Tensor) -> Any:
+@asking
+def shaped(ids: Tensor, x: Tensor) -> Any:
     """Whether so many of the ids are small, by a shape that hangs on values."""
     found = torch.where(ids < 9)[0]
     assert x[ids < 9].shape[0] == found.shape[0]
     return found.numel() == ids.numel()
 
 
-def contains(**_: Any) -> Any:
-    return Asking(lambda ids, x: 9 in ids[:, [-1, 0]]), (IDS,)
+@asking
+def copied(ids: Tensor, x: Tensor) -> Any:
+    into = torch.empty(2, 6, dtype=torch.int64).copy_(ids)
+    return into.tolist() == LISTED and ids.cpu().sum() == ids.to("cpu").sum() == 34
 
 
-def item(**_: Any) -> Any:
-    return Asking(lambda ids, x: (ids.max() - ids.min()).item() < 8), (IDS,)
-
-
-def equal(**_: Any) -> Any:
-    return Asking(lambda ids, x: torch.equal(ids, ids.clone())), (IDS,)
-
-
-def made(**_: Any) -> Any:
-    def ask(ids: Tensor, x: Tensor) -> Any:
-        return torch.arange(4, device=ids.device).float().mean().item() > 1
-
-    return Asking(ask), (IDS,)
-
-
-def emptied(**_: Any) -> Any:
-    return Asking(changed), (IDS,)
-
-
-def shaped(**_: Any) -> Any:
-    return Asking(counted), (IDS,)
-
-
-def listed(**_: Any) -> Any:
-    return Asking(lambda ids, x: ids.tolist() == LISTED), (IDS,)
-
-
-def copied(**_: Any) -> Any:
-    def ask(ids: Tensor, x: Tensor) -> Any:
-        into = torch.empty(2, 6, dtype=torch.int64).copy_(ids)
-        return into.tolist() == LISTED and ids.cpu().sum() == ids.to("cpu").sum() == 34
-
-    return Asking(ask), (IDS,)
-
-
-def array(**_: Any) -> Any:
-    """Through NumPy, from the tensor and from its copy."""
-
-    def ask(ids: Tensor, x: Tensor) -> Any:
-        return ids.numpy().tolist() == LISTED and np.asarray(ids.cpu()).tolist() == LISTED
-
-    return Asking(ask), (IDS,)
-
-
-def returned(**_: Any) -> Any:
+@asking
+def returned(ids: Tensor, x: Tensor) -> Any:
     """From the device to a list and an array, and back."""
-
-    def ask(ids: Tensor, x: Tensor) -> Any:
-        there = torch.tensor(ids.tolist(), device=ids.device)
-        same = torch.as_tensor(ids.cpu().numpy(), device=ids.device) == there
-        return same.all() and ids.new_tensor([7]) == there.max()
-
-    return Asking(ask), (IDS,)
+    there = torch.tensor(ids.tolist(), device=ids.device)
+    same = torch.as_tensor(ids.cpu().numpy(), device=ids.device) == there
+    return same.all() and ids.new_tensor([7]) == there.max()
 
 
-def sized(**_: Any) -> Any:
+@asking
+def sized(ids: Tensor, x: Tensor) -> Any:
     """By sizes that were written into empty memory."""
-
-    def ask(ids: Tensor, x: Tensor) -> Any:
-        sizes = torch.empty(2, dtype=torch.int64, device=ids.device)
-        sizes[0], sizes[1] = x.shape[:2]
-        return bool(sizes.prod() == ids.numel()) and len(x.split(sizes.new_ones(2).tolist())) == 2
-
-    return Asking(ask), (IDS,)
+    sizes = torch.empty(2, dtype=torch.int64, device=ids.device)
+    sizes[0], sizes[1] = x.shape[:2]
+    return bool(sizes.prod() == ids.numel()) and len(x.split(sizes.new_ones(2).tolist())) == 2
 
 
-class Held(Asking):
-    """A model that asks a table which it was built with."""
-
-    table: Tensor
-
-    def __init__(self) -> None:
-        super().__init__(lambda ids, x: self.table.max().item() == 12)
-        self.register_buffer("table", torch.tensor([5, 7]).cumsum(0))
-
-
-def held(**_: Any) -> Any:
-    return Held(), (IDS,)
-
-
-def unknown(**_: Any) -> Any:
-    return Asking(lambda ids, x: (x.sum() > 1000).item()), (IDS,)
-
-
-def spoiled(**_: Any) -> Any:
+@asking
+def spoiled(ids: Tensor, x: Tensor) -> Any:
     """A mask into which something is written that is not known."""
-
-    def ask(ids: Tensor, x: Tensor) -> Any:
-        mask = torch.ones_like(ids, dtype=torch.bool)
-        mask.copy_(x[..., 0] > 1000)
-        return mask.any()
-
-    return Asking(ask), (IDS,)
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    mask.copy_(x[..., 0] > 1000)
+    return mask.any()
 
 
-def unknown_copy(**_: Any) -> Any:
-    return Asking(lambda ids, x: (x.cpu().sum() > 1000).item()), (IDS,)
-
-
-def filled(**_: Any) -> Any:
+@asking
+def filled(ids: Tensor, x: Tensor) -> Any:
     """Empty memory into which something is written that is not known."""
+    mask = torch.empty(2, 6, dtype=torch.bool, device=ids.device)
+    mask[:, :3] = x[:, :3, 0] > 1000
+    mask[:, 3:] = False
+    return mask.any()
 
-    def ask(ids: Tensor, x: Tensor) -> Any:
-        mask = torch.empty(2, 6, dtype=torch.bool, device=ids.device)
-        mask[:, :3] = x[:, :3, 0] > 1000
-        mask[:, 3:] = False
-        return mask.any()
 
-    return Asking(ask), (IDS,)
+@model(
+    lambda: IDS,
+    embedding=lambda: nn.Embedding(8, 4),
+    yes=lambda: nn.Linear(4, 4),
+    no=lambda: nn.Linear(4, 2),
+    table=lambda: torch.tensor([5, 7]).cumsum(0),
+)
+def held(m: Any, ids: Tensor) -> Any:
+    """A model that asks a table which it was built with."""
+    return (m.yes if m.table.max().item() == 12 else m.no)(m.embedding(ids))
 
 
 def devices_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:

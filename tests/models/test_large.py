@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from opdb.models import load
 from opdb.models.construction import parameters_on_meta
 from opdb.models.known import LARGE_BYTES, LargeOnMeta
 from opdb.spec import ModelSpec
+from tests.own import Built, model
 
 TERABYTE = 2**38
 """So many float32 are more than any machine that runs tests grants at once."""
@@ -21,22 +23,15 @@ LARGE = LARGE_BYTES // 4 + 1
 """So many float32 are large."""
 
 
-class Experts(nn.Module):
+@model(
+    (1, 2**20),
+    weight=lambda: nn.Parameter(torch.randn(2**20, 2**18) * 0.02),
+    mask=lambda: torch.ones(2**20, 2**18, dtype=torch.bool).tril(),
+    table=lambda: torch.cos(torch.arange(2**20)[:, None] / torch.arange(2**20)[None, :]),
+)
+def experts(m: Any, x: torch.Tensor) -> Any:
     """A parameter, a mask and a table that no memory holds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(2**20, 2**18) * 0.02)
-        self.register_buffer("mask", torch.ones(2**20, 2**18, dtype=torch.bool).tril())
-        steps = torch.arange(2**20)
-        self.register_buffer("table", torch.cos(steps[:, None] / steps[None, :]))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ self.weight
-
-
-def experts() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Experts(), (torch.randn(1, 2**20),)
+    return x @ m.weight
 
 
 def test_no_memory_is_asked_for_what_is_large() -> None:
@@ -52,25 +47,12 @@ def test_no_memory_is_asked_for_what_is_large() -> None:
     assert module.mask.dtype == torch.bool
 
 
-class Scaled(nn.Module):
-    """Asks for a value of what is large as it is built."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        table = torch.ones(LARGE)
-        self.features = int(table[:4].sum().item())
-        self.linear = nn.Linear(self.features, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.linear(x)
-        return output
+def scaled() -> Built:
+    """Ask for a value of what is large as the model is built."""
+    return nn.Linear(int(torch.ones(LARGE)[:4].sum().item()), 2), (torch.randn(3, 4),)
 
 
-def scaled() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    return Scaled(), (torch.randn(3, 4),)
-
-
-def counts() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def counts() -> Built:
     return nn.Embedding(7, 2), (torch.arange(LARGE_BYTES // 8 + 1) % 7,)
 
 
@@ -80,7 +62,7 @@ def test_what_asks_for_values_of_what_is_large_is_built_with_them() -> None:
     assert loaded.inputs["args"][0]["values"] == {"range": [0, 7]}
 
 
-def endless() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def endless() -> Built:
     return nn.Linear(int(torch.ones(TERABYTE).sum().item()), 2), (torch.randn(1, 2),)
 
 

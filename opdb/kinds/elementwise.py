@@ -31,7 +31,7 @@ from opdb.kinds.families import (
     unary,
 )
 from opdb.kinds.registry import register
-from opdb.kinds.view import Shape, View
+from opdb.kinds.view import View
 
 
 def _two_flops(view: View) -> int:
@@ -290,6 +290,15 @@ register(
         "softshrink", "input, lambd=0.5", nonzero_rule=dense, functions="F.{0} nn.Softshrink"
     ),
     activation("logsigmoid", "input", nonzero_rule=dense, functions="F.{0} nn.LogSigmoid"),
+    activation(
+        "glu",
+        "input, dim=-1",
+        shapes_rule=lambda view: [view.resized("dim", view.shape()[int(view["dim"])] // 2)],
+        dtype_rule=v.promoted_dtype,
+        nonzero_rule=dense,
+        canonical=count_dims(dim=-1),
+        functions="F.{0} nn.GLU",
+    ),
     in_place(
         "rrelu",
         "input, lower=0.125, upper=0.3333333333333333, training=False, inplace=False",
@@ -298,26 +307,6 @@ register(
         canonical=drop_unless("training", "training"),
         functions="F.{0} nn.RReLU",
     ),
-)
-
-
-def _halved(view: View) -> list[Shape]:
-    shape = view.shape()
-    dim = int(view["dim"])
-    shape[dim] //= 2
-    return [shape]
-
-
-register(
-    activation(
-        "glu",
-        "input, dim=-1",
-        shapes_rule=_halved,
-        dtype_rule=v.promoted_dtype,
-        nonzero_rule=dense,
-        canonical=count_dims(dim=-1),
-        functions="F.{0} nn.GLU",
-    )
 )
 
 

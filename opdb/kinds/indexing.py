@@ -20,14 +20,8 @@ from opdb.kinds.view import Shape, View
 from opdb.records import Json
 
 
-def _index_shape(view: View) -> list[Shape]:
-    return [view.shape("index")]
-
-
 def _index_selected(view: View) -> list[Shape]:
-    shape = view.shape()
-    shape[int(view["dim"])] = v.numel(view.shape("index"))
-    return [shape]
+    return [view.resized("dim", v.numel(view.shape("index")))]
 
 
 def _sliced(size: int, item: Json) -> int:
@@ -136,6 +130,8 @@ gathered = partial(
     moved, bytes_rule=v.outputs_twice, dtype_rule=v.input_dtype, bound_rule=_dim_size
 )
 
+gathered_alike = partial(gathered, shapes_rule=lambda view: [view.shape("index")])
+
 # Elements written to where indices say.
 put = partial(
     moved,
@@ -188,13 +184,13 @@ register(
         values_rule=v.same_values,
         canonical=_DIM,
     ),
-    gathered("gather", "input, dim, index", shapes_rule=_index_shape, canonical=_DIM),
+    gathered_alike("gather", "input, dim, index", canonical=_DIM),
     gathered(
         "take_along_dim",
         "input, indices, dim=None",
         shapes_rule=lambda view: [view.shape("indices")],
     ),
-    gathered("take", "input, index", shapes_rule=_index_shape),
+    gathered_alike("take", "input, index"),
     moved(
         "masked_select",
         "input, mask",
@@ -215,13 +211,8 @@ register(
         shapes_rule=v.input_shape,
         dtype_rule=v.promoted_dtype,
         backward=ONCE,
-        functions="torch.unique Tensor.unique",
     ),
-    put(
-        "scatter",
-        "input, dim, index, src, *, reduce=None",
-        functions="torch.scatter Tensor.scatter Tensor.scatter_!",
-    ),
+    put("scatter", "input, dim, index, src, *, reduce=None"),
     put("scatter_add", "input, dim, index, src"),
     put("scatter_reduce", "input, dim, index, src, reduce, *, include_self=True"),
     put("index_add", "input, dim, index, source, *, alpha=1"),

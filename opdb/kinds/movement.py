@@ -164,7 +164,6 @@ register(
         "tensors, dim=0",
         shapes_rule=_stacked,
         canonical=count_dims(extra=1, of="tensors", dim=0),
-        functions="torch.stack",
     ),
     rearranged(
         "pad",
@@ -189,7 +188,6 @@ register(
             [v.broadcast([list(t["shape"]) for t in view.occurrences])] * len(view.occurrences)
         ),
         launches_rule=v.never,
-        functions="torch.broadcast_tensors",
     ),
     rearranged(
         "contiguous",
@@ -201,11 +199,7 @@ register(
         functions="Tensor.contiguous(input, *, memory_format=None)",
     ),
     rearranged(
-        "clone",
-        "input, *, memory_format=None",
-        dtype_rule=v.input_dtype,
-        backward=PASSED_ON,
-        functions="torch.clone Tensor.clone",
+        "clone", "input, *, memory_format=None", dtype_rule=v.input_dtype, backward=PASSED_ON
     ),
     rearranged(
         "to",
@@ -216,11 +210,11 @@ register(
         canonical=_to,
         functions=NO_FUNCTION,
     ),
-    filled("copy", "input, src", backward=ONCE, functions="Tensor.copy_!"),
+    filled("copy", "input, src", backward=ONCE),
     rearranged("roll", "input, shifts, dims=()", canonical=listed("shifts")),
     rearranged("flip", "input, *dims", functions="Tensor.flip torch.flip"),
     rearranged("rot90", "input, k=1, dims=(0, 1)", shapes_rule=_turned, values_rule=v.no_values),
-    rearranged("repeat", "input, *repeats", shapes_rule=_repeated, functions="Tensor.repeat"),
+    rearranged("repeat", "input, *repeats", shapes_rule=_repeated),
     rearranged(
         "tile",
         "input, *repeats",
@@ -235,7 +229,6 @@ register(
         bound_rule=lambda view, name: 2 if name == "repeats" else None,
         dtype_rule=v.input_dtype,
         canonical=count_dims(dim=None),
-        functions="torch.repeat_interleave Tensor.repeat_interleave",
     ),
     moved("triu", "input, diagonal=0", mutates=("input",)),
     moved("tril", "input, diagonal=0", mutates=("input",)),
@@ -270,14 +263,7 @@ register(
         functions="Tensor.item Tensor.__bool__ Tensor.__int__ Tensor.__float__ Tensor.__index__ "
         "Tensor.is_nonzero torch.is_nonzero Tensor.__complex__",
     ),
-    asked(
-        "tolist",
-        "input",
-        flops_rule=v.no_flops,
-        dtype_rule=v.promoted_dtype,
-        backward=ONCE,
-        functions="Tensor.tolist",
-    ),
+    asked("tolist", "input", flops_rule=v.no_flops, dtype_rule=v.promoted_dtype, backward=ONCE),
     asked("contains", "input, element", functions="Tensor.__contains__"),
     asked("equal", "input, other"),
     asked("allclose", "input, other, rtol=1e-05, atol=1e-08, equal_nan=False"),
@@ -353,26 +339,20 @@ register(
     sized("empty", launches_rule=v.never),
     created_like("empty_like", launches_rule=v.never),
     created_by("new_empty", launches_rule=v.never),
-    created("new_full", "input, size, fill_value, *, dtype=None", functions="Tensor.new_full"),
+    created("new_full", "input, size, fill_value, *, dtype=None"),
     from_nothing("full", "size, fill_value, *, dtype=None"),
     created(
         "full_like",
         "input, fill_value, *, dtype=None, memory_format=None",
         shapes_rule=v.input_shape,
     ),
-    from_nothing(
-        "randint",
-        "low, high, size, *, dtype=None",
-        dtype_rule=_whole_dtype,
-        functions="torch.randint",
-    ),
+    from_nothing("randint", "low, high, size, *, dtype=None", dtype_rule=_whole_dtype),
     from_nothing(
         "arange",
         "start, end, step=1, *, dtype=None",
         shapes_rule=_arange_shape,
         dtype_rule=_arange_dtype,
         canonical=_range,
-        functions="torch.arange",
     ),
     from_nothing(
         "linspace",
@@ -398,7 +378,6 @@ register(
         "window_length, periodic=True, *, dtype=None",
         flops_rule=v.one_flop_an_output,
         shapes_rule=lambda view: [[int(view["window_length"])]],
-        functions="torch.hann_window",
     ),
     created(
         "multinomial",
@@ -417,8 +396,8 @@ register(
         functions=PLAIN,
         probabilities=("input",),
     ),
-    filled("uniform", "input, from_=0, to=1", functions="Tensor.uniform_!"),
+    filled("uniform", "input, from_=0, to=1"),
     filled("normal", "input, mean=0, std=1", functions="Tensor.normal_!"),
-    filled("zero", "input", functions="Tensor.zero_! torch.zero_!"),
-    filled("fill", "input, value", functions="torch.fill Tensor.fill_! torch.fill_!"),
+    filled("zero", "input"),
+    filled("fill", "input, value"),
 )

@@ -269,7 +269,6 @@ register(
         flops_rule=einsum_flops,
         shapes_rule=einsum_shapes,
         backward=steps_of("operands", lambda view: [product for _, product in _einsum_steps(view)]),
-        functions="torch.einsum",
     ),
     broadcasting(
         "outer",

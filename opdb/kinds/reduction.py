@@ -42,20 +42,6 @@ def _with_indices(view: View) -> list[Shape]:
     return shapes * 2 if view["dim"] is not None else shapes
 
 
-def _twice_reduced(view: View) -> list[Shape]:
-    return reduced_shape(view) * 2
-
-
-def _top_shape(view: View) -> list[Shape]:
-    shape = view.shape()
-    shape[int(view["dim"])] = int(view["k"])
-    return [shape, shape]
-
-
-def _pair(view: View) -> list[Shape]:
-    return [view.shape(), view.shape()]
-
-
 def _both(view: View) -> Shape:
     return v.broadcast([view.shape("x1"), view.shape("x2")])
 
@@ -100,8 +86,8 @@ deviation = partial(
     functions="torch.{0}",
 )
 register(
-    typed("sum", dtype_rule=v.summed_dtype, backward=PASSED_ON, functions="torch.sum Tensor.sum"),
-    typed("mean", backward=LINEAR, functions="torch.mean Tensor.mean"),
+    typed("sum", dtype_rule=v.summed_dtype, backward=PASSED_ON),
+    typed("mean", backward=LINEAR),
     typed("prod", dtype_rule=v.summed_dtype),
     typed("nansum", dtype_rule=v.summed_dtype),
     typed("nanmean"),
@@ -121,8 +107,8 @@ register(
     ),
     deviation("std"),
     deviation("var"),
-    deviation("std_mean", shapes_rule=_twice_reduced),
-    deviation("var_mean", shapes_rule=_twice_reduced),
+    deviation("std_mean", shapes_rule=lambda view: reduced_shape(view) * 2),
+    deviation("var_mean", shapes_rule=lambda view: reduced_shape(view) * 2),
     *map(place, ("argmax", "argmin")),
     *map(truth, ("any", "all")),
     chosen("max", functions=NO_FUNCTION),
@@ -143,7 +129,7 @@ scan = partial(
 extreme_scan = partial(
     broadcasting,
     spelled="input, dim",
-    shapes_rule=_pair,
+    shapes_rule=lambda view: [view.shape()] * 2,
     then_indices=True,
     canonical=count_dims(dim=None),
 )
@@ -157,7 +143,7 @@ register(
         "topk",
         "input, k, dim=-1, largest=True, sorted=True",
         flops_rule=v.one_flop_an_input,
-        shapes_rule=_top_shape,
+        shapes_rule=lambda view: [view.resized("dim", int(view["k"]))] * 2,
         then_indices=True,
         canonical=count_dims(dim=-1),
     ),
@@ -165,21 +151,17 @@ register(
         "sort",
         "input, dim=-1, descending=False, *, stable=False",
         flops_rule=v.no_flops,
-        shapes_rule=_pair,
+        shapes_rule=lambda view: [view.shape()] * 2,
         then_indices=True,
         canonical=count_dims(dim=-1),
     ),
     search(
-        "argsort",
-        "input, dim=-1, descending=False, *, stable=False",
-        canonical=count_dims(dim=-1),
-        functions="torch.argsort Tensor.argsort",
+        "argsort", "input, dim=-1, descending=False, *, stable=False", canonical=count_dims(dim=-1)
     ),
     search(
         "searchsorted",
         "sorted_sequence, input, *, out_int32=False, right=False, side=None",
         shapes_rule=lambda view: [view.shape()],
-        functions="torch.searchsorted",
     ),
     search("bucketize", "input, boundaries, *, out_int32=False, right=False"),
     broadcasting(
@@ -211,7 +193,6 @@ register(
         "input, bins=100, min=0, max=0",
         shapes_rule=lambda view: [[int(view["bins"])]],
         dtype_rule=v.input_dtype,
-        functions="torch.histc Tensor.histc",
     ),
     broadcasting(
         "bincount",

@@ -63,14 +63,8 @@ def _flat(view: View) -> list[Shape]:
 
 
 def _unflat(view: View) -> list[Shape]:
-    shape, dim = view.shape(), int(view["dim"])
-    dim %= len(shape)
-    return [[*shape[:dim], *resolved(list(view["sizes"]), shape[dim]), *shape[dim + 1 :]]]
-
-
-def _permuted(view: View) -> list[Shape]:
-    shape = view.shape()
-    return [[shape[int(d)] for d in view["dims"] or []]]
+    size = view.shape()[int(view["dim"])]
+    return [view.resized("dim", *resolved(list(view["sizes"]), size))]
 
 
 def _swapped(view: View) -> list[Shape]:
@@ -125,24 +119,11 @@ def _expanded(view: View) -> list[Shape]:
     return [[old if new == -1 else new for old, new in zip(shape, sizes, strict=False)]]
 
 
-def _narrowed(view: View) -> list[Shape]:
-    shape = view.shape()
-    shape[int(view["dim"])] = int(view["length"] or 1)
-    return [shape]
-
-
-def _selected(view: View) -> list[Shape]:
-    shape = view.shape()
-    del shape[int(view["dim"])]
-    return [shape]
-
-
 def _pieces(view: View) -> list[Shape]:
     given = view["split_size_or_sections"]
     if not isinstance(given, list):
         return _steps(view, given)
-    shape, dim = view.shape(), int(view["dim"] or 0)
-    return [[*shape[:dim], int(n), *shape[dim + 1 :]] for n in given]
+    return [view.resized("dim", int(n)) for n in given]
 
 
 def _chunks(view: View) -> list[Shape]:
@@ -151,27 +132,24 @@ def _chunks(view: View) -> list[Shape]:
 
 
 def _steps(view: View, step: int) -> list[Shape]:
-    shape, dim = view.shape(), int(view["dim"] or 0)
-    size = shape[dim]
+    size = view.shape()[int(view["dim"] or 0)]
     lengths = [min(step, size - at) for at in range(0, size, max(step, 1))]
-    return [[*shape[:dim], n, *shape[dim + 1 :]] for n in lengths]
+    return [view.resized("dim", n) for n in lengths]
 
 
 def _cut(view: View) -> list[Shape]:
-    shape, dim = view.shape(), int(view["dim"] or 0)
-    given, size = view["indices_or_sections"], shape[dim]
+    given, size = view["indices_or_sections"], view.shape()[int(view["dim"] or 0)]
     if isinstance(given, int):
         lengths = [size // given + (at < size % given) for at in range(given)]
     else:
         ends = [slice(None, int(n)).indices(size)[1] for n in given or []]
         edges = [0, *ends, size]
         lengths = [max(b - a, 0) for a, b in pairwise(edges)]
-    return [[*shape[:dim], n, *shape[dim + 1 :]] for n in lengths]
+    return [view.resized("dim", n) for n in lengths]
 
 
 def _unbound(view: View) -> list[Shape]:
-    shape, dim = view.shape(), int(view["dim"] or 0)
-    return [shape[:dim] + shape[dim + 1 :]] * shape[dim]
+    return [view.resized("dim")] * view.shape()[int(view["dim"] or 0)]
 
 
 def _unfolded(view: View) -> list[Shape]:
@@ -213,7 +191,6 @@ register(
         shapes_rule=_other_shape,
         launches_rule=_copies(_other_shape),
         backward=ONCE,
-        functions="Tensor.reshape_as",
     ),
 )
 
@@ -228,14 +205,8 @@ half_of_complex = partial(
 _DIM = count_dims(dim=None)
 _FIRST = count_dims(dim=0)
 register(
-    view_of(
-        "view",
-        "input, *shape",
-        shapes_rule=_given_shape,
-        canonical=_resolve,
-        functions="Tensor.view",
-    ),
-    view_of("view_as", "input, other", shapes_rule=_other_shape, functions="Tensor.view_as"),
+    view_of("view", "input, *shape", shapes_rule=_given_shape, canonical=_resolve),
+    view_of("view_as", "input, other", shapes_rule=_other_shape),
     view_of(
         "unflatten",
         "input, dim, sizes",
@@ -246,7 +217,7 @@ register(
     view_of(
         "permute",
         "input, *dims",
-        shapes_rule=_permuted,
+        shapes_rule=lambda view: [[view.shape()[int(d)] for d in view["dims"] or []]],
         canonical=count_dims(dims=None),
         functions="Tensor.permute torch.permute",
     ),
@@ -290,16 +261,26 @@ register(
         nonzero_rule=dense,
         functions="Tensor.detach torch.detach Tensor.data@",
     ),
-    part_of("expand", "input, *size", shapes_rule=_expanded, functions="Tensor.expand"),
-    part_of("expand_as", "input, other", shapes_rule=_other_shape, functions="Tensor.expand_as"),
+    part_of("expand", "input, *size", shapes_rule=_expanded),
+    part_of("expand_as", "input, other", shapes_rule=_other_shape),
     part_of(
         "broadcast_to",
         "input, *size",
         shapes_rule=_expanded,
         functions="Tensor.broadcast_to torch.broadcast_to",
     ),
-    part_of("narrow", "input, dim, start, length", shapes_rule=_narrowed, canonical=_DIM),
-    part_of("select", "input, dim, index", shapes_rule=_selected, canonical=_DIM),
+    part_of(
+        "narrow",
+        "input, dim, start, length",
+        shapes_rule=lambda view: [view.resized("dim", int(view["length"] or 1))],
+        canonical=_DIM,
+    ),
+    part_of(
+        "select",
+        "input, dim, index",
+        shapes_rule=lambda view: [view.resized("dim")],
+        canonical=_DIM,
+    ),
     part_of(
         "split",
         "input, split_size_or_sections, dim=0",

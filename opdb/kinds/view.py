@@ -91,6 +91,12 @@ class View:
         value = self[name]
         return list(value["shape"]) if is_spec(value) else []
 
+    def resized(self, name: str, *sizes: int) -> Shape:
+        """Return the input's shape, other sizes in the place of a dimension that `name` says."""
+        shape = self.shape()
+        dim = int(self[name] or 0) % max(len(shape), 1)
+        return [*shape[:dim], *sizes, *shape[dim + 1 :]]
+
     def dtype(self, name: str = "input") -> str:
         value = self[name]
         return str(value["dtype"]) if is_spec(value) else "float32"

@@ -23,6 +23,9 @@ import torch
 from opdb.bench import calibrate, model, visit
 from opdb.bench import harvests as answered
 from tests import postgres, shared
+from tests.cli.conftest import database, opdb
+
+__all__ = ["database", "opdb"]
 
 # A shell starts what stands before an `&` deaf to Ctrl-C, and so all that it starts in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)

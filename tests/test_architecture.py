@@ -9,9 +9,13 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 
 import pytest
+
+import opdb
 
 ROOT = Path(__file__).parents[1]
 
@@ -151,8 +155,11 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
-def test_the_package_imports_nothing_from_outside() -> None:
+def test_the_package_its_help_and_its_lists_import_nothing_heavy() -> None:
     assert not loaded_after("import opdb") & {*HEAVY, *OUTSIDE}
+    assert not loaded_after(COMMAND, "--help") & {*HEAVY, "sqlalchemy", "rich"}
+    assert not loaded_after(COMMAND, "show", "models") & {*HEAVY, "sqlalchemy"}
+    assert "torch" not in loaded_after("import opdb.summary")
 
 
 @pytest.mark.parametrize(
@@ -165,6 +172,8 @@ def test_the_package_imports_nothing_from_outside() -> None:
         ("roofline", "resnet152", "--batch-size", "32"),
         ("report", "resnet50", "--output", "/dev/null"),
         ("show",),
+        ("show", "kinds"),
+        ("show", "algorithms"),
         ("derive", "--check"),
     ],
     ids=" ".join,
@@ -179,3 +188,69 @@ def test_what_reads_the_database_imports_nothing_heavy(
 def test_export_imports_nothing_heavy(published: str, tmp_path: Path) -> None:
     loaded = loaded_after(COMMAND, "export", str(tmp_path / "set"), "--db", published)
     assert not loaded & HEAVY
+
+
+VERBS = (
+    "annotate",
+    "bench",
+    "build",
+    "compare",
+    "export",
+    "generate",
+    "harvest",
+    "load",
+    "measure",
+    "plan",
+    "predict",
+    "report",
+    "show",
+    "trace",
+    "validate",
+)
+
+
+def test_every_name_comes_from_where_types_say() -> None:
+    tree = ast.parse(Path(opdb.__file__).read_text())
+    typed = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("opdb.")
+        for alias in node.names
+    }
+    assert set(opdb.__all__) == {*typed, "__version__"}
+    for name, module in typed.items():
+        assert getattr(opdb, name) is getattr(import_module(str(module)), name)
+    assert set(dir(opdb)) == set(opdb.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Predictr'"):
+        getattr(opdb, "Predictr")  # noqa: B009  (a type checker would refuse the attribute)
+
+
+def test_no_name_but_a_verb_is_that_of_a_module_or_loads_torch() -> None:
+    assert all(isinstance(getattr(opdb, name), FunctionType) for name in VERBS)
+    modules = {path.stem for path in (ROOT / "opdb").iterdir()}
+    assert not modules & set(opdb.__all__) - set(VERBS)
+    program = "import sys; from opdb import *; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("first", ["import opdb.predict.figures", ""])
+def test_a_verb_is_a_function_whatever_was_imported_before(first: str) -> None:
+    """A room of the package may have its name: both are found."""
+    program = f"""
+import opdb
+{first}
+from opdb.predict.predictor import Predictor
+import opdb.predict.peers
+import sys
+assert callable(opdb.predict) and opdb.predict.__name__ == "predict"
+assert sys.modules["opdb.predict.predictor"].Predictor is Predictor is opdb.Predictor
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", opdb.__all__)
+def test_every_name_is_documented(name: str) -> None:
+    assert name == "__version__" or getattr(opdb, name).__doc__

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from opdb.commands._figures import memory_document, memory_line
+from opdb.footprint import RESIDENT_SHARE, is_kept, resident_bytes, touched_bytes
 from opdb.harvest.passes import harvest
 from opdb.memory import Memory, Optimizer, memory_of
 from opdb.records import Call, Configuration, PassMemory, Workload
@@ -130,27 +131,6 @@ def test_a_published_decoder_at_one_batch_tells_what_it_needs_at_another() -> No
     assert pairs > 100
 
 
-def test_the_largest_batch_of_a_decoder_is_what_its_cache_leaves_room_for() -> None:
-    """Keys and values of 32 layers, 8 heads of 128 numbers of 2 bytes, at each of 2,048 positions.
-
-    A step makes 33.6 MB more at most, on the 150.1 GB of an H200.
-    """
-    device = replace(samples.DEVICE, memory_bytes=150_109_880_320)
-    cache_bytes = 2 * 32 * 8 * 128 * 2048 * 2
-    seen = set()
-    for each in decoders():
-        generation = each.inputs["generation"]
-        if (each.name, generation.get("context")) != ("llama-3.1-8b", 2047):
-            continue
-        if "quantize" not in generation:
-            memory = memory_of(each, device)
-            positions = 2048 if generation["cache"] == "static" else 2047
-            assert memory.cache_bytes == each.batch_size * cache_bytes * positions // 2048
-            assert memory.largest_batch is not None and 443 <= memory.largest_batch <= 499
-            seen.add((generation["cache"], each.batch_size))
-    assert seen >= {("static", 1), ("static", 8), ("static", 256), ("dynamic", 1), ("dynamic", 64)}
-
-
 MEASURED = json.loads((Path(__file__).parent / "data" / "h200_memory.json").read_text())
 TOKENS = {"bert": 512, "gpt2-bare": 512, "distilbert": 128, "roberta": 256}
 H200 = replace(samples.DEVICE, memory_bytes=MEASURED["device_total_bytes"])
@@ -180,3 +160,38 @@ def test_stated_memory_is_the_measured_peak_but_for_workspaces() -> None:
     assert statistics.median(shares) > 0.99
     assert sum(share > 0.975 for share in shares) >= 20, "the rest has workspaces of cuDNN"
     assert min(shares) > 0.6
+
+
+WIDE, LONG = 1024, 64
+
+
+def linear(rows: int) -> Configuration:
+    return Configuration(
+        "linear",
+        {},
+        {
+            "input": {"shape": [rows, WIDE], "dtype": "float32"},
+            "weight": {"shape": [WIDE, WIDE], "dtype": "float32", "role": "weight"},
+        },
+    )
+
+
+def test_weights_add_up_and_activations_are_used_again() -> None:
+    calls = tuple(Call(linear(LONG), "module") for _ in range(5))
+    found = touched_bytes(replace(samples.workload(), calls=calls))
+    assert found == 5 * WIDE * WIDE * 4 + 2 * LONG * WIDE * 4
+
+
+def test_a_small_model_keeps_its_weights_and_a_large_one_does_not() -> None:
+    resident = resident_bytes(replace(samples.DEVICE, l2_bytes=50_000_000))
+    assert resident == RESIDENT_SHARE * 50_000_000
+    for layers, hot in ((5, True), (6, False)):
+        calls = tuple(Call(linear(LONG), "module") for _ in range(layers))
+        touched = touched_bytes(replace(samples.workload(), calls=calls))
+        assert is_kept(touched, resident) is hot
+
+
+def test_without_an_l2_nothing_is_hot() -> None:
+    unknown = replace(samples.DEVICE, l2_bytes=None)
+    assert resident_bytes(unknown) is None
+    assert not is_kept(touched_bytes(samples.workload()), None)

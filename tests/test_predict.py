@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import combinations
@@ -20,11 +20,13 @@ from opdb.derive.boards import (
     UNKNOWN_TIME,
     Factors,
 )
+from opdb.derive.quiet import LEAST_BLOCKS
 from opdb.errors import InputError, UnknownNameError
 from opdb.predict.board_data import BoardData
 from opdb.predict.compose import Prediction
+from opdb.predict.peers import MOST_PEERS, Regime, is_same_model, regime_of, weighted_calls
 from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor, choose_device, predictor_for
-from opdb.records import Board, Configuration, Mode, Workload
+from opdb.records import Board, Configuration, Cost, HostVisit, Json, Mode, RunRatios, Workload
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store, open_store
 from tests import published
@@ -65,23 +67,6 @@ def without_costs(path: Path, of: str) -> Path:
         path,
         f"DELETE FROM cost WHERE configuration_id IN (SELECT id FROM configuration WHERE {of})",
     )
-
-
-def test_conv2d_alone_covers_part(tmp_path: Path) -> None:
-    with open_store(str(without_costs(tmp_path / "conv.sqlite", "kind != 'conv2d'"))) as store:
-        answer = predictor(store).answer(model(store, "resnet152", 32), "eager")
-        full = predictor_for(store, None, estimates=False)
-        assert full.answer(model(store, "resnet50", 32), "graph").prediction.missing
-    found = answer.prediction
-    kinds = {share.configuration.kind for share in found.missing}
-    assert {"batch_norm", "relu", "add"} <= kinds and "conv2d" not in kinds
-    assert {share.configuration.kind for share in found.parts} == {"conv2d"}
-    shares = (*found.parts, *found.missing)
-    assert math.fsum(s.share_time for s in shares) == pytest.approx(1)
-    assert math.fsum(s.share_energy for s in shares) == pytest.approx(1)
-    assert found.coverage_calls == pytest.approx(155 / sum(s.count for s in shares))
-    assert 0 < found.coverage_time < 0.9 and 0 < found.coverages["energy"] < 0.9
-    assert not answer.meets(0.9) and not answer.meets(0.95)
 
 
 def test_other_models_runs_make_the_interval_and_a_models_own_do_not(tmp_path: Path) -> None:
@@ -218,32 +203,11 @@ def test_estimates_that_another_board_learned_are_as_unsure_as_what_brings_them(
     assert usual.widths_energy[1] > less.widths_energy[1]
 
 
-def test_a_predictor_is_of_the_device_named_or_given_else_of_the_chosen_one(store: Store) -> None:
-    chosen = choose_device(store, None)
-    for device in (None, chosen, chosen.slug):
-        assert predictor_for(store, device).device == chosen
-    with pytest.raises(UnknownNameError, match="no-such-device"):
-        predictor_for(store, "no-such-device")
-
-
 def test_costs_of_another_setting_do_not_count(store: Store) -> None:
     other = {**DEFAULT_SETTINGS, "tf32_convolution": False}
     chosen = predictor_for(store, None, other, estimates=False)
     found = chosen.answer(model(store, "resnet50", 32), "graph").prediction
     assert {share.configuration.kind for share in found.missing} == {"conv2d"}
-
-
-def test_answers_hold_every_run_against_its_prediction(store: Store) -> None:
-    found = predictor(store).answers([])
-    runs = store.model_runs(device=published.DEVICE)
-    board_of = {c.id: c.board.uuid for c in store.campaigns(published.DEVICE)}
-    ran_on = {(r.mode, r.workload, board_of[r.campaign]) for r in runs if r.mode in PLAIN_MODES}
-    assert len(found) == len(ran_on)
-    assert all(a.brought == 0 for a in found if a.prediction.workload.name != "gpt2-bare")
-    assert all(a.measured and a.attribution_time and a.attribution_energy for a in found)
-    some = predictor(store).answers(["resnet50"])
-    assert {a.prediction.workload.name for a in some} == {"resnet50"}
-    assert predictor(store).answers(["never_measured"]) == []
 
 
 @pytest.mark.parametrize(
@@ -277,33 +241,18 @@ def test_a_target_holds_for_time_and_energy(
 
 
 def test_the_device_is_the_one_named_else_the_most_measured(store: Store, tmp_path: Path) -> None:
-    assert choose_device(store, published.DEVICE).slug == published.DEVICE
-    with pytest.raises(UnknownNameError, match="unknown device 'nvidia-h20'; did you mean"):
-        choose_device(store, "nvidia-h20")
+    chosen = choose_device(store, published.DEVICE)
+    for device in (None, chosen, chosen.slug):
+        assert predictor_for(store, device).device == chosen
+    for choose in (choose_device, predictor_for):
+        with pytest.raises(UnknownNameError, match="unknown device 'nvidia-h20'; did you mean"):
+            choose(store, "nvidia-h20")
     with open_store(str(published.copy_to(tmp_path / "two.sqlite"))) as both:
         both.save_campaign(samples.campaign("c", "a-board", samples.PROCESSOR))
         assert choose_device(both, None).slug == published.DEVICE
         assert choose_device(both, "a-cpu") == samples.PROCESSOR
         answer = predictor_for(both, samples.PROCESSOR).answer(model(both, "resnet50", 1), "eager")
     assert answer.prediction.coverage_calls == 0 and answer.measured is None
-
-
-def test_an_empty_database_says_what_to_do(tmp_path: Path) -> None:
-    with (
-        open_store(str(tmp_path / "empty.sqlite")) as store,
-        pytest.raises(InputError, match=r"empty\.sqlite holds no measurements; run opdb bench"),
-    ):
-        choose_device(store, None)
-
-
-def test_a_mode_that_cannot_be_predicted_is_refused(store: Store) -> None:
-    with pytest.raises(InputError, match="mode 'trace' cannot be predicted here; use eager, graph"):
-        predictor(store).answer(model(store, "resnet50", 1), "trace")
-
-
-def test_a_model_that_nobody_compiled_says_how(store: Store) -> None:
-    with pytest.raises(InputError, match="in float32 are not known: run opdb harvest resnet50"):
-        predictor(store).answer(model(store, "resnet50", 1), "compile")
 
 
 def test_a_compiled_training_step_is_refused(store: Store) -> None:
@@ -557,3 +506,186 @@ def test_a_boards_memory_rate_is_its_own_else_the_others_median(store: Store) ->
     assert own and lacking
     assert [snapshot._memory_rate(board) for board in own] == [rates[board] for board in own]
     assert snapshot._memory_rate(lacking[0]) == statistics.median(rates[board] for board in own)
+
+
+@pytest.fixture(scope="module")
+def default() -> Iterator[Store]:
+    with open_store(str(published.default_database())) as opened:
+        yield opened
+
+
+def first(default: Store, name: str, batch_size: int, phase: str = "inference") -> Workload:
+    return next(w for w in default.workloads(name, batch_size=batch_size) if w.phase == phase)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (("bert_base", 32), ("bert-base-uncased", 4), True),
+        (("vit", 8), ("vit_b_16", 32), True),
+        (("resnet50", 1), ("resnet152", 32), True),
+        (("resnet50", 1), ("resnet50", 128), True),
+        (("resnet50", 1), ("densenet121", 1), False),
+        (("lstm", 1), ("gpt2-bare", 1), False),
+        (("vgg16", 1), ("alexnet", 1), False),
+    ],
+)
+def test_a_model_is_known_by_its_weights(
+    default: Store, one: tuple[str, int], other: tuple[str, int], same: bool
+) -> None:
+    calls = [weighted_calls(first(default, *each)) for each in (one, other)]
+    assert is_same_model(*calls) is is_same_model(*reversed(calls)) is same
+
+
+def test_a_training_step_is_its_models(default: Store) -> None:
+    step, known = first(default, "vgg16", 32, "training"), first(default, "vgg16", 1)
+    assert is_same_model(weighted_calls(step), weighted_calls(known))
+
+
+def test_a_model_under_another_name_never_tells_of_its_own_error(default: Store) -> None:
+    """All that is known of BERT is taken under a name that no run has."""
+    predictor = predictor_for(default, published.DEVICE)
+    renamed = replace(first(default, "bert-base-uncased", 32), name="mine.models:encoder")
+    names = {peer.name for peer in predictor._peers.of(renamed, "graph")}
+    assert len(names) >= MOST_PEERS // 2
+    assert not names & {"bert-base-uncased", "bert_base", "vit", "vit_b_16"}
+
+
+def test_peers_are_one_run_a_model_of_the_same_phase_and_batches_first(default: Store) -> None:
+    predictor = predictor_for(default, published.DEVICE)
+    step = first(default, "vgg16", 32, "training")
+    peers = predictor._peers.of(step, "eager")
+    assert len({peer.name for peer in peers}) == len(peers) <= MOST_PEERS
+    assert [peer.phase for peer in peers[:2]] == ["training"] * 2
+    small = predictor._peers.of(first(default, "resnet50", 4), "graph")
+    assert 1 < small[0].batch_size <= 16
+
+
+def test_what_published_runs_show_is_stored_as_it_is_computed(default: Store) -> None:
+    """`python -m opdb learn` of all sets makes it anew."""
+    _, stored = default.run_ratios(published.DEVICE)
+    computed = predictor_for(default, published.DEVICE, estimates=False).run_ratios()
+    assert sum(len(of) for by in computed.values() for of in by.values()) > 300
+    assert flat(stored) == pytest.approx(flat(computed), rel=1e-6)
+
+
+def flat(ratios: RunRatios) -> dict[tuple[str, ...], float]:
+    """Return every number of them; -1 for one that is not there."""
+    return {
+        (mode, board, key, name): -1 if shown is None else vars(shown)[name] or -1
+        for mode, by_board in ratios.items()
+        for board, by_key in by_board.items()
+        for key, shown in by_key.items()
+        for name in ("time", "energy", "kernel_s", "waits")
+    }
+
+
+def test_what_is_stored_counts_until_the_board_measures_again(tmp_path: Path) -> None:
+    def longest_s(settings: Mapping[str, Json] = DEFAULT_SETTINGS) -> float:
+        predictor = predictor_for(opened, published.DEVICE, settings)
+        found = predictor.answer(first(opened, "resnet50", 1), "graph").prediction
+        assert found.time_interval_s is not None
+        return found.time_interval_s[1]
+
+    with open_store(str(published.copy_to(tmp_path / "opdb.sqlite"))) as opened:
+        before_s = longest_s()
+        learned_at, ratios = opened.run_ratios(published.DEVICE)
+        twice = {
+            board: {key: shown and replace(shown, time=2 * shown.time) for key, shown in of.items()}
+            for board, of in ratios["graph"].items()
+        }
+        [(board, document)] = opened.learned(published.DEVICE).items()
+        of = Board(board, published.DEVICE)
+        long_ago = "2020-01-01T00:00:00+00:00"
+        opened.save_learned(of, long_ago, document, ratios)
+        anew_s = longest_s()  # by this set alone; what is stored was learned from all sets
+        opened.save_learned(of, learned_at, document, {"graph": twice})
+        assert longest_s() > 1.5 * before_s
+        assert longest_s({**DEFAULT_SETTINGS, "tf32_matmul": True}) < 1.2 * before_s
+        opened.save_learned(of, long_ago, document, {"graph": twice})
+        assert longest_s() == anew_s == pytest.approx(before_s, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "phase", "mode", "regime"),
+    [
+        ("resnet50", 1, "inference", "graph", Regime("graph", "1")),
+        ("resnet50", 16, "inference", "eager", Regime("eager", "2–16")),
+        ("resnet50", 128, "inference", "compile:reduce-overhead", Regime("compiled", "over 16")),
+        ("vgg16", 32, "training", "eager", Regime("training", "over 16")),
+    ],
+)
+def test_regimes(
+    default: Store, name: str, batch_size: int, phase: str, mode: str, regime: Regime
+) -> None:
+    assert regime_of(first(default, name, batch_size, phase), mode) == regime  # type: ignore[arg-type]
+
+
+QUIET, RANDOM = "GPU-29c25d41", "GPU-55f5ca43"
+"""A board whose calls were timed in 50 blocks in the model's order, and one in random order."""
+
+
+@pytest.fixture
+def generations(tmp_path: Path) -> Iterator[Store]:
+    path = tmp_path / "opdb.sqlite"
+    path.write_bytes(published.database_of("nvidia-h200-generation").read_bytes())
+    with open_store(str(path)) as opened:
+        yield opened
+
+
+def timed_step(generations: Store) -> Workload:
+    """The static step of Llama-3.2-1B whose time around calls is published."""
+    steps = generations.workloads("llama-3.2-1b", phase="decode", batch_size=1)
+    static = [each for each in steps if "cache_length" in each.inputs["generation"]]
+    [found] = [each for each in static if each.around is not None]
+    return found
+
+
+@pytest.mark.parametrize(("board", "counts"), [(QUIET, True), (RANDOM, False)])
+def test_a_step_is_predicted_so_for_published_boards(
+    generations: Store, board: str, counts: bool
+) -> None:
+    step = timed_step(generations)
+    around = step.around
+    assert around is not None and around > 2 * step.containers
+
+    def eager_s(workload: Workload) -> float:
+        predictor = predictor_for(generations)
+        found = predictor.answer(workload, "eager", predictor.board(board)).prediction
+        assert found.host_bound and found.time_s is not None
+        return found.time_s
+
+    predictor = predictor_for(generations)
+    calibration = predictor.calibration(predictor.board(board))
+    assert calibration.container_time_s is not None
+    more_s = (around - step.containers) * calibration.container_time_s
+    longer_s = eager_s(step) - eager_s(replace(step, around=None))
+    assert longer_s == pytest.approx(more_s if counts else 0.0)
+
+
+def test_most_of_a_board_s_host_time_decides(generations: Store) -> None:
+    step = timed_step(generations)
+    predictor = predictor_for(generations)
+    board = predictor.board(RANDOM)
+    [campaign, *_] = [c.id for c in generations.campaigns() if c.board.uuid == board]
+
+    def is_quiet(costs: Mapping[str, Cost], timed_on: str = board) -> bool:
+        data = BoardData(generations, predictor.device, DEFAULT_SETTINGS)
+        calibration = data.calibration(board)
+        return data.inputs_of(step, board, calibration, costs, timed_on=timed_on).quiet_host
+
+    costs = predictor.costs_on(board, list(step.occurrences()))
+    assert not is_quiet(costs) and not is_quiet({}), "the board's usual times are no others"
+    assert is_quiet(costs, timed_on=predictor.board(QUIET))
+    assert is_quiet({}, timed_on=predictor.board(QUIET))
+    calls = list({(c.configuration.key, c.form): c for c in step.calls})
+    blocks = (1e-6,) * LEAST_BLOCKS
+    visits = [
+        HostVisit(f"quiet-{n}", campaign, key, form, "2026-11-26T00:00:00Z", blocks)
+        for n, (key, form) in enumerate(calls)
+    ]
+    generations.save_host_visits(visits[:1])
+    assert not is_quiet(costs), "one call of many"
+    assert is_quiet({}), "the usual times are the latest"
+    generations.save_host_visits(visits[1:])
+    assert is_quiet(costs)

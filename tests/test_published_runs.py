@@ -17,10 +17,8 @@ from opdb.records import Json
 from opdb.store import open_store
 from opdb.store.opening import import_published
 from tests import published, shared
-from tests.cli.conftest import Opdb, opdb
+from tests.cli.conftest import Opdb
 from tests.paths import ROOT
-
-__all__ = ["opdb"]
 
 OTHER = "nvidia-h100-80gb-hbm3"
 MEANS = Path(__file__).parent / "data" / "validated_means.json"
@@ -63,9 +61,7 @@ def everything(opdb: Opdb) -> Json:
 def test_means_of_one_board_a_workload_stay_bit_for_bit(opdb: Opdb) -> None:
     """In a database of the sets that were published then: a later board's transitions count."""
     path = published.database_of(*THEN)
-    ran = opdb("validate", "--json", "--db", str(path))
-    assert ran.status == 0, ran.err
-    rows = json.loads(ran.out)["rows"]
+    rows = opdb.json("validate", "--db", str(path))["rows"]
     means = {
         " ".join(str(row[name]) for name in NAMED_BY): [
             row[f"{how}_{what}"]

@@ -12,7 +12,7 @@ from opdb.layout import masked
 from opdb.slurm import Job, _private
 from opdb.store.database import shown
 from tests import postgres
-from tests.cli.conftest import Opdb, opdb  # noqa: F401
+from tests.cli.conftest import Opdb
 
 SECRET = "hu/nt@er2"
 URLS = [
@@ -53,15 +53,13 @@ def test_what_is_no_password_is_left_alone(text: str) -> None:
     assert masked(text) == text
 
 
-@pytest.mark.parametrize("url", URLS)
-@pytest.mark.parametrize("command", COMMANDS)
+SHOWN = [*((COMMANDS[0], url) for url in URLS), *((command, URLS[2]) for command in COMMANDS[1:])]
+
+
+@pytest.mark.parametrize(("command", "url"), SHOWN)
 @pytest.mark.parametrize("how", ["option", "environment"])
 def test_no_command_shows_a_password(
-    opdb: Opdb,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    url: str,
-    how: str,
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch, command: str, url: str, how: str
 ) -> None:
     named: tuple[str, ...] = ("--db", url)
     if how == "environment":
@@ -77,10 +75,7 @@ def test_no_command_shows_a_password(
             assert part not in ran.out + ran.err, (more, ran)
 
 
-def test_nor_of_a_server_that_answers(
-    opdb: Opdb,  # noqa: F811
-    postgres_server: postgres.Server,
-) -> None:
+def test_nor_of_a_server_that_answers(opdb: Opdb, postgres_server: postgres.Server) -> None:
     plain = postgres_server.new_database()
     name = plain.partition("?")[0].rpartition("/")[2]
     place = f"host={postgres_server.folder}"
@@ -109,9 +104,7 @@ def test_what_a_job_leaves_is_for_its_user_alone(tmp_path: Path) -> None:
 
 
 def test_a_url_of_the_environment_is_in_no_job(
-    opdb: Opdb,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from opdb.slurm import jobs_of
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,11 @@ from opdb.store import open_store
 from opdb.store.samples import LEFT_OUT
 from tests import published, shared
 from tests.paths import ROOT
+from tests.requirements import LEFT_OPEN, required
 
 pytestmark = pytest.mark.slow
 
 MOST_BYTES = 15e6
-LEFT_AWAY = {"torch", "torchvision"}
 
 
 def build_wheel(path: Path) -> None:
@@ -62,35 +60,13 @@ def pip(*arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def requirements(name: str) -> set[str]:
-    """Return the distributions that one needs, all that these need included, but torch's."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        try:
-            needed = distribution(waiting.pop()).requires or ()
-        except PackageNotFoundError:
-            continue  # of another platform
-        for each in needed:
-            named = re.match(r"[\w.-]+", each)
-            assert named is not None
-            if "extra ==" not in each and named[0] not in found | LEFT_AWAY:
-                found.add(named[0])
-                waiting.append(named[0])
-    return found
-
-
 def link_requirements(site: Path) -> None:
     """Put what opdb needs but torch into an environment, as links to what the tests run with."""
-    for name in requirements("opdb-torch"):
-        try:
-            files = distribution(name).files or ()
-        except PackageNotFoundError:
-            continue
-        for file in files:
+    for name, found in required().items():
+        for file in () if LEFT_OPEN.fullmatch(name) else found.files or ():
             top = file.parts[0]
             if top not in ("..", "__pycache__") and not (site / top).exists():
-                (site / top).symlink_to(Path(str(distribution(name).locate_file(top))))
+                (site / top).symlink_to(Path(str(found.locate_file(top))))
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,12 @@ import pytest
 from benchmarks.intervals import (
     SHIPPED,
     Case,
-    binomial_interval,
     cases_of,
     clusters,
     constant,
     fitted,
-    independent,
     left_out,
     main,
-    score,
 )
 from opdb.store import open_store
 from tests import published
@@ -25,25 +22,6 @@ from tests import published
 
 def case(model: str, error: float, *, kernel_s: float = 50e-6, half_width: float = 0.05) -> Case:
     return Case(model, "graph, 1", False, error, 0.0, 1.0, kernel_s, half_width)
-
-
-def test_the_score_is_the_width_and_what_lies_outside_times_forty() -> None:
-    assert score(0.01, 0.03) == pytest.approx(0.06)
-    assert score(-0.04, 0.03) == pytest.approx(0.06 + 40 * 0.01)
-
-
-def test_the_binomial_interval_is_that_of_clopper_and_pearson() -> None:
-    assert binomial_interval(0.9, 30) == pytest.approx((0.7347, 0.9789), abs=1e-3)
-    assert binomial_interval(1.0, 10) == pytest.approx((0.6915, 1.0), abs=1e-3)
-    assert binomial_interval(0.0, 10) == pytest.approx((0.0, 0.3085), abs=1e-3)
-
-
-def test_runs_of_one_model_that_err_alike_count_as_one() -> None:
-    apart = [case(name, error) for name in "abcdefgh" for error in (0.01, 0.1)]
-    alike = [case(name, 0.1 if name == "a" else 0.01) for name in "abcdefgh" for _ in range(4)]
-    assert independent(apart) == 16
-    assert independent(alike) == pytest.approx(8)
-    assert independent([case("a", 0.0), case("a", 0.0), case("b", 0.0)]) == 2
 
 
 def test_a_fit_finds_what_short_kernels_add() -> None:

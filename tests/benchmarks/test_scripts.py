@@ -10,21 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from opdb.models import checked
 from opdb.store import Store, open_store
 from opdb.store.exchange import import_set
-from opdb.summary import load_summary
 from tests import warm
 from tests.paths import ROOT, python_path
-from tests.store import samples
 
 pytestmark = pytest.mark.slow
 
 BRIEF = """\
 #!/bin/sh
-[ "$2" != opdb ] || echo "$3" >>"$(dirname "$0")/commands"
 case "$2 $3" in
-"opdb modes" | "opdb bench" | "opdb measure")
+"opdb bench" | "opdb measure")
     shift 2 && exec {warm} -m tests.benchmarks.briefly "$@" ;;
 "opdb "*) exec {warm} "$@" ;;
 *) exec "{python}" "$@"
@@ -34,7 +30,7 @@ esac
 
 @pytest.fixture
 def brief(tmp_path: Path) -> Path:
-    """A folder with a `python3` whose opdb measures briefly and is listed in `commands`."""
+    """A folder with a `python3` whose opdb measures briefly."""
     found = tmp_path / "bin" / "python3"
     found.parent.mkdir()
     found.write_text(BRIEF.format(warm=shlex.join(warm.command()), python=sys.executable))
@@ -76,9 +72,6 @@ def test_how_it_is_called(
     done = ran(script, tmp_path, str(tmp_path / "a.tgz"), "cpu", *arguments)
     assert done.returncode == 2 and said in done.stderr
     assert ran(script, tmp_path).returncode == 2
-
-
-# published_set.sh
 
 
 def measured(folder: Path, brief: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -128,90 +121,3 @@ def test_what_was_finished_before_a_failure_is_packed(tmp_path: Path, brief: Pat
         [workload] = store.workloads()
         assert workload.name == "mlp"
         assert {c.kind for c in store.configurations()} >= {"linear", "relu"}
-
-
-# published_modes.sh
-
-
-@pytest.mark.parametrize("stored", [False, True], ids=["no database", "a database"])
-def test_where_nothing_can_be_measured_it_stops(tmp_path: Path, stored: bool) -> None:
-    packed = tmp_path / "a.tgz"
-    if stored:
-        with open_store(str(tmp_path / "a.sqlite")) as store:
-            workload = samples.workload("net")
-            store.save_workload(workload)
-            store.save_campaign(samples.campaign())
-            store.save_model_run(samples.model_run(workload, "run-1"))
-    done = ran("published_modes.sh", tmp_path, str(packed), "cpu", "60", "mlp", "lstm")
-    assert done.returncode == 3
-    assert done.stderr.count("mode 'graph' needs a CUDA device") == 1
-    assert packed.is_file() == stored
-
-
-# compiled_models.sh
-
-
-def test_predictions_are_held_against_runs_and_packed(tmp_path: Path, brief: Path) -> None:
-    packed, file = tmp_path / "a.tgz", tmp_path / "mlp.yml"
-    file.write_text("model: mlp\ninput_size: [16]\ndtype: bfloat16\nbatch_sizes: [2]\n")
-    done = ran("compiled_models.sh", tmp_path, str(packed), "cpu", "900", str(file), first=brief)
-    assert done.returncode == 0, done.stderr
-    commands = ["harvest", "bench", "modes", "validate", "validate", "export"]
-    assert (brief / "commands").read_text().split() == commands
-    subprocess.run(["tar", "-xzf", packed, "-C", tmp_path], check=True)
-    said = (tmp_path / "validate.txt").read_text()
-    [row] = [line for line in said.splitlines() if line.startswith("mlp")]
-    assert "batch 2 bfloat16" in row and "compile" in row
-    assert "median error" in said and (tmp_path / "set" / "visits.csv").is_file()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said", "harvested"),
-    [("900", "model 'opdb.nowhere:model'", True), ("1", "the time is up before opdb", False)],
-    ids=["no model", "no time"],
-)
-def test_what_cannot_be_measured_is_told(
-    tmp_path: Path, brief: Path, seconds: str, said: str, harvested: bool
-) -> None:
-    arguments = (str(tmp_path / "a.tgz"), "cpu", seconds, "opdb.nowhere:model")
-    done = ran("compiled_models.sh", tmp_path, *arguments, first=brief)
-    assert said in done.stderr
-    commands = (brief / "commands").read_text().split()
-    assert ("harvest" in commands) == harvested and "bench" not in commands
-
-
-# generation_ladder.py
-
-
-def test_each_rung_is_a_summary_file_that_opdb_takes(tmp_path: Path) -> None:
-    script = ROOT / "benchmarks" / "generation_ladder.py"
-    subprocess.run([sys.executable, script, tmp_path], check=True)
-    files = sorted(tmp_path.glob("*.yml"))
-    requests = [checked(each) for path in files for each in load_summary(path).requests]
-    assert len(files) > 40
-    assert {each.phase for each in requests} == {"prefill", "decode", "generate"}
-    assert {each.cache for each in requests} == {None, "dynamic"}
-    assert {each.name for each in requests if each.quantize} == {"llama-3.1-8b"}
-    assert sum(each.phase == "generate" for each in requests) >= 6
-    assert all((each.filled + 1) * (each.batch_size or 1) <= 2**19 for each in requests)
-    steps = [each for each in requests if each.phase == "decode"]
-    assert [each.filled for each in steps[:1]] == [511]  # a rung is whole before the next begins
-    assert {each.batch_size for each in steps[:4]} == {1, 8, 64, 256}
-
-
-def test_each_rung_is_whole_before_the_next_begins(tmp_path: Path) -> None:
-    """What the script asks of opdb: steps need a GPU, so that opdb itself is not run here."""
-    (tmp_path / "0.yml").write_text("model: llama-3.1-8b\nphase: decode\ncontext: 4\n")
-    (tmp_path / "1.yml").write_text("model: llama-3.1-8b\nphase: generate\n")
-    stub, asked = tmp_path / "bin" / "python3", tmp_path / "asked"
-    stub.parent.mkdir()
-    stub.write_text(f'#!/bin/sh\necho "$3 $*" >>{asked}\n[ "$3" != export ] || mkdir -p "$4"\n')
-    stub.chmod(0o755)
-    files = [str(tmp_path / name) for name in ("0.yml", "1.yml")]
-    given = (str(tmp_path / "a.tgz"), "cuda:0", "60", "generation", *files)
-    done = ran("published_set.sh", tmp_path, *given, first=stub.parent)
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in asked.read_text().splitlines()]
-    assert [line[0] for line in lines] == ["harvest", "bench", "export", "measure", "export"] * 2
-    modes = [line[line.index("--mode") + 1] for line in lines if line[0] == "measure"]
-    assert modes == ["graph", "eager"]

@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from opdb.cli import main
 from opdb.store import open_store
+from tests import published
 from tests.store.conftest import fill
 
 
@@ -19,8 +20,27 @@ class Ran:
     err: str
 
 
-class Opdb(Protocol):
-    def __call__(self, *arguments: object) -> Ran: ...
+class Opdb:
+    """The command line, run in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> Ran:
+        self._capsys.readouterr()
+        status = main([str(argument) for argument in arguments])
+        captured = self._capsys.readouterr()
+        return Ran(status, captured.out, captured.err)
+
+    def json(self, *arguments: object) -> Any:
+        """Return the document that a command prints, which must succeed."""
+        ran = self(*arguments, "--json")
+        assert ran.status == 0, ran.err
+        return json.loads(ran.out)
+
+    def read(self, *arguments: object) -> Any:
+        """Return that document, its quantities `flat`."""
+        return flat(self.json(*arguments))
 
 
 @pytest.fixture
@@ -32,14 +52,7 @@ def opdb(
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("OPDB_DB", str(tmp_path / "opdb.sqlite"))
-
-    def run(*arguments: object) -> Ran:
-        capsys.readouterr()
-        status = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return Ran(status, captured.out, captured.err)
-
-    return run
+    return Opdb(capsys)
 
 
 @pytest.fixture
@@ -49,6 +62,12 @@ def database(tmp_path: Path, opdb: Opdb) -> Path:
     with open_store(str(path)) as store:
         fill(store)
     return path
+
+
+@pytest.fixture
+def h200(tmp_path: Path, opdb: Opdb) -> Path:
+    """The database of `opdb`: the published set."""
+    return published.copy_to(tmp_path / "opdb.sqlite")
 
 
 def flat(found: Any) -> Any:

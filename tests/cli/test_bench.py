@@ -15,14 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from opdb.bench.plan import MAX_REDONE
 from opdb.derive.costs import is_rejected
 from opdb.records import Call, Configuration, Workload
 from opdb.store import open_store
 from tests import warm
-from tests.cli.conftest import Opdb, snapshot
+from tests.cli.conftest import Opdb, read
 
 ROOT = Path(__file__).parents[2]
 IMAGE = {"shape": [1, 4, 8, 8], "dtype": "float32"}
@@ -34,7 +33,6 @@ CALLS = (
         "weight": {"shape": [8, 16], "dtype": "float32", "role": "weight"},
     }),
 )  # fmt: skip
-no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what is said without a GPU")
 
 
 def harvested(path: Path) -> Path:
@@ -101,6 +99,7 @@ def when(reached: Callable[[], bool], process: subprocess.Popen[str]) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_a_killed_bench_loses_no_visit_and_the_next_run_goes_on(database: Path) -> None:
     kept: list[tuple[str, str, str]] = []
     for at_least in (0, 1, 4):
@@ -132,6 +131,7 @@ def test_a_killed_bench_loses_no_visit_and_the_next_run_goes_on(database: Path) 
         }
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_one_line_and_keeps_the_visits(database: Path) -> None:
     process = start(database)
     when(lambda: len(visits(database)) >= 2, process)
@@ -147,6 +147,7 @@ def test_ctrl_c_is_one_line_and_keeps_the_visits(database: Path) -> None:
         assert sum(c.visits for [c] in store.costs(board.uuid).values()) == len(stored)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 def test_a_disk_that_fills_up_is_one_message_and_keeps_the_visits(
     opdb: Opdb, database: Path
@@ -245,101 +246,65 @@ def test_a_failure_is_told_as_it_happens_and_is_no_failure_of_the_bench(
     assert "out_of_memory" in ran.out and "2 ok" in ran.out
 
 
-CANNOT = [
-    (["bench", "--device", "cuda"], 3, "no CUDA device for --device cuda"),
-    (["bench", "--device", "cuda:7"], 3, "no CUDA device for --device cuda:7"),
-    (["bench", "relu", "--device", "cuda", "--db", "none.sqlite"], 3, "use --device cpu"),
-    (["measure", "mlp", "--device", "cuda"], 3, "no CUDA device for --device cuda"),
-    (["measure", "mlp", "--mode", "graph", "--device", "cpu"], 3, "mode 'graph' needs a CUDA"),
-]
-BAD = [
-    (["bench", "--device", "tpu"], 2, "cannot measure on 'tpu'; use 'cuda', 'cuda:N' or 'cpu'"),
-    (["bench", "--device", "cuda:x"], 2, "cannot measure on 'cuda:x'"),
-    (["bench", "conv3", "--device", "cpu"], 2, "unknown kind 'conv3'; did you mean 'conv3d'"),
-    (
-        ["bench", "--cache-state", "steamed"],
-        2,
-        "unknown --cache-state 'steamed'; did you mean 'streamed'",
-    ),
-    (["bench", "--device", "cpu", "--max-seconds", "0"], 2, "--max-seconds"),
-    (["bench", "--device", "cpu", "--max-seconds", "soon"], 2, "--max-seconds"),
-    (["bench", "--device", "cpu", "--db", "none.sqlite"], 2, "database none.sqlite: there is none"),
-    (["bench", "--device", "cpu", "--db", "empty.sqlite"], 2, "holds no workload"),
-    (["bench", "--device", "cpu", "--db", "text.sqlite"], 2, "it is not an SQLite file"),
-    (["bench", "--device", "cpu", "--db", "cut.sqlite"], 2, "cut.sqlite: it is truncated"),
-    (["bench", "--device", "cpu", "--db", "foreign.sqlite"], 2, "it is not an opdb database"),
-    (["bench", "--device", "cpu", "--db", "newer.sqlite"], 2, "its schema 99 is not the one"),
-    (["measure", "resnet81"], 2, "unknown model 'resnet81'; did you mean"),
-    (["measure", "mlp", "--device", "tpu"], 2, "cannot measure on 'tpu'"),
-    (["measure", "mlp", "--mode", "grpah"], 2, "unknown --mode 'grpah'; did you mean 'graph'"),
-    (["measure", "mlp", "--mode", "jit"], 2, "unknown --mode 'jit'; valid: compile, compile:max-"),
-    (["measure", "mlp", "--dtype", "int3"], 2, "unknown --dtype 'int3'"),
-    (["measure", "mlp", "--batch-size", "0"], 2, "--batch-size"),
-    (["measure", "mlp", "--repeats", "0"], 2, "--repeats"),
-    (["measure", "none.yml"], 2, "none.yml: no such file"),
-    (["measure"], 2, "Missing argument 'MODEL'"),
-]
+MLP = ("--model", "mlp", "-b", 3)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [*(pytest.param(*case, marks=no_gpu) for case in CANNOT), *BAD],
-    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
-)
-def test_what_cannot_be_done_is_one_message_and_changes_nothing(
-    opdb: Opdb, database: Path, tmp_path: Path, arguments: list[str], status: int, said: str
-) -> None:
-    Path("text.sqlite").write_text("nothing of ours")
-    Path("cut.sqlite").write_bytes(database.read_bytes()[:5000])
-    for name, statement in (
-        ("foreign", "CREATE TABLE song (title TEXT)"),
-        ("newer", "UPDATE opdb_schema SET number = 99"),
-    ):
-        if name == "newer":
-            Path("newer.sqlite").write_bytes(database.read_bytes())
-        with sqlite3.connect(f"{name}.sqlite") as connection:
-            connection.execute(statement)
-        connection.close()
-    with open_store("empty.sqlite"):
-        pass
-    before = snapshot(tmp_path)
-    ran = opdb(*arguments)
-    assert (ran.status, ran.out) == (status, "")
-    assert said in ran.err
-    assert "Traceback" not in ran.err
-    message = ran.err.strip().splitlines()
-    assert len(message) == 1 or message[0].startswith("Usage: ")
-    assert snapshot(tmp_path) == before
+def costed(path: Path) -> set[str]:
+    """Return the configurations (keys) that a database has costs of."""
+    with open_store(str(path)) as store:
+        keys = [c.key for c in store.configurations()]
+        return {key for board in store.boards() for key in store.costs(board.uuid, keys)}
 
 
-@no_gpu
-@pytest.mark.parametrize("command", ["bench", "measure mlp", "build mlp"])
-def test_a_processor_is_measured_only_where_it_is_named(command: str, opdb: Opdb) -> None:
-    found = opdb(*command.split())
-    assert found.status == 3 and not Path("opdb.sqlite").exists()
-    assert "no NVIDIA GPU here" in found.err and "add --device cpu" in found.err
+def called(path: Path, name: str) -> set[str]:
+    with open_store(str(path)) as store:
+        return {c.key for workload in store.workloads(name) for c in workload.occurrences()}
 
 
-def test_an_algorithm_is_refused_where_there_is_no_gpu(database: Path, opdb: Opdb) -> None:
-    found = opdb(
-        "bench", "conv2d", "--device", "cpu", "--algorithm", "fft", "--algorithm", "winograd"
-    )
-    assert found.status == 3
-    assert "'fft', 'winograd' need an NVIDIA GPU; here there is 'default' alone" in found.err
-    assert found.err.count("\n") == 1
+@pytest.mark.usefixtures("short")
+def test_what_a_model_lacks_is_harvested_and_measured_alone(opdb: Opdb, tmp_path: Path) -> None:
+    database = tmp_path / "opdb.sqlite"
+    assert opdb("harvest", "lstm", "--quiet").status == 0
+    ran = opdb("bench", *MLP, "--device", "cpu")
+    assert ran.status == 0, ran.err
+    assert "mlp, batch 3 float32 size 784: 4 configurations, 4 to measure on " in ran.err
+    assert costed(database) == called(database, "mlp")
+    predicted = opdb.read("predict", "mlp", "-b", 3)
+    assert predicted["coverage"]["calls"] == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--algorithm", "winogard"), "did you mean 'winograd'"),
-        (("--algorithm", "fastest"), "implicit precomp gemm"),
-        (("relu", "--algorithm", "fft"), "opdb bench conv2d, not relu"),
-    ],
-)
-def test_a_mistake_about_algorithms_is_one_message(
-    arguments: tuple[str, ...], said: str, database: Path, opdb: Opdb
-) -> None:
-    found = opdb("bench", *arguments)
-    assert found.status == 2 and said in found.err
-    assert found.err.count("\n") == 1
+@pytest.mark.usefixtures("short")
+def test_it_goes_on_where_it_was(opdb: Opdb, tmp_path: Path) -> None:
+    assert opdb("bench", "relu", *MLP, "--device", "cpu").status == 0
+    kinds = {"relu"}
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        keys = costed(tmp_path / "opdb.sqlite")
+        assert {store.configuration(key).kind for key in keys} == kinds  # type: ignore[union-attr]
+    ran = opdb("bench", *MLP, "--device", "cpu", "--json")
+    found = read(ran.out)["model"]
+    assert (found["model"], found["configurations"], found["lacking"]) == ("mlp", 4, 3)
+    assert found["expected_s"] > 0
+    ran = opdb("bench", *MLP, "--device", "cpu", "--json")
+    assert read(ran.out)["model"]["lacking"] == 0 == read(ran.out)["visits"]
+    assert "all measured on " in ran.err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("short")
+def test_few_steps_of_a_generation_are_benched_and_the_others_interpolated(opdb: Opdb) -> None:
+    pytest.importorskip("transformers")
+    name = "tests.models.decoders:llama"
+    sizes = ("--phase", "generate", "--input-size", 9, "--max-new-tokens", 30)
+    asked, once = (*sizes, "--cache", "dynamic"), ("--rounds", 1, "--duplicates", 0)
+    model = opdb.read("bench", "--model", name, *asked, "--device", "cpu", *once)["model"]
+    assert model["lacking"] == model["benched"] < model["configurations"] - 50
+    found = opdb.read("predict", name, *asked, "--mode", "eager")
+    assert found["missing"] == []
+    between = [note for note in found["notes"] if "interpolated between measured sizes" in note]
+    assert len(between) == 1
+    assert found["time_s_low"] is not None
+    assert opdb("measure", name, *asked, "--device", "cpu", "--mode", "eager").status == 0
+    held = opdb.read("validate")
+    assert [row["model"] for row in held["rows"]] == [name]
+    ran = opdb("bench", "--device", "cpu", *once, "--json")
+    assert read(ran.out)["visits"] == 0, "nor is anything else pending"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +14,11 @@ from typing import Any
 import pytest
 
 from opdb.commands.build import MeasuringPlan
-from opdb.records import Configuration
-from opdb.store import open_store
-from tests import published, warm
+from opdb.records import Configuration, Visit
+from opdb.store import Store, open_store
+from tests import published
 from tests.bench.calls import HUGE, RELU, UNKNOWN, workload
 from tests.cli.conftest import Opdb, Ran, snapshot
-from tests.paths import python_path
 
 ROOT = Path(__file__).parents[2]
 CPU = ("--device", "cpu")
@@ -37,12 +33,6 @@ def folder(opdb: Opdb) -> Path:
     path.mkdir()
     (path / "mlp.yml").write_text("model: mlp\ninput_size: [16]\nbatch_sizes: [1, 4]\n")
     return path
-
-
-@pytest.fixture
-def h200(opdb: Opdb, tmp_path: Path) -> Path:
-    """The database of `opdb`: the published set."""
-    return published.copy_to(tmp_path / "opdb.sqlite")
 
 
 def stored(path: Path) -> tuple[int, int]:
@@ -179,32 +169,23 @@ def test_pins_of_the_list_are_kept_to(opdb: Opdb, folder: Path, tmp_path: Path) 
     assert "kind: linear" not in listed.read_text()
 
 
-def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        warm.command("-m", "opdb", "build", *arguments),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": python_path()},
-    )
-
-
+@pytest.mark.usefixtures("short")
 def test_ctrl_c_is_one_line_and_keeps_what_is_finished(
-    opdb: Opdb, folder: Path, tmp_path: Path
+    opdb: Opdb, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = start(str(folder), *CPU, cwd=Path.cwd())
-    end_s = time.monotonic() + 90
-    while not ((tmp_path / "opdb.sqlite").exists() and stored(tmp_path / "opdb.sqlite")[0] >= 2):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert err.splitlines()[-1] == "opdb: interrupted; what was finished is stored"
-    assert "Traceback" not in err and out == ""
-    assert stored(tmp_path / "opdb.sqlite")[0] >= 2
+    save, saved = Store.save_visit, list[Visit]()
+
+    def saving(store: Store, visit: Visit, *more: Any) -> None:
+        save(store, visit, *more)
+        saved.append(visit)
+        if len(saved) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Store, "save_visit", saving)
+    ran = opdb("build", folder, *CPU)
+    assert (ran.status, ran.out) == (130, "") and "Traceback" not in ran.err
+    assert ran.err.splitlines()[-1] == "opdb: interrupted; what was finished is stored"
+    assert stored(tmp_path / "opdb.sqlite")[0] == 2
 
 
 # The plan
@@ -331,78 +312,3 @@ def test_shares_below_the_lists_threshold_are_left_out() -> None:
 
 
 # What cannot be used
-
-
-def broken_list(folder: Path) -> None:
-    (folder / "significant.yml").write_text("nevr: [relu]\n")
-
-
-def only_a_list(folder: Path) -> None:
-    (folder / "mlp.yml").unlink()
-    (folder / "significant.yml").write_text("target: 0.9\n")
-
-
-def empty(folder: Path) -> None:
-    (folder / "mlp.yml").unlink()
-
-
-def torn(folder: Path) -> None:
-    (folder / "mlp.yml").write_text("model: [mlp\n")
-
-
-def nothing(folder: Path) -> None:
-    pass
-
-
-BAD: list[tuple[Callable[[Path], None], tuple[object, ...], int, str]] = [
-    (empty, (), 2, "folder models: no summary file (*.yml) in it"),
-    (only_a_list, (), 2, "folder models: no summary file (*.yml) in it"),
-    (torn, (), 2, "models/mlp.yml, line 2"),
-    (broken_list, (), 2, "significant.yml: unknown key nevr; did you mean 'never'?"),
-    (nothing, ("--target", 1.5), 2, "--target 1.5: give a share above 0, up to 1"),
-    (nothing, ("--target", 0), 2, "--target 0: give a share above 0, up to 1"),
-    (nothing, ("--target", "nan"), 2, "--target nan: give a share above 0, up to 1"),
-    (nothing, ("--gpu-seconds", -1), 2, "--gpu-seconds -1: give seconds, 0 or more"),
-    (nothing, ("--gpu-seconds", "nan"), 2, "--gpu-seconds nan: give seconds, 0 or more"),
-    (nothing, ("--device", "tpu"), 2, "cannot measure on 'tpu'"),
-    (nothing, ("--plan", "--device", "h200"), 2, "holds nothing of device 'nvidia-h200'"),
-    (nothing, ("--plan", "--device", "nvidia-h20"), 2, "unknown device 'nvidia-h20'; did you mean"),
-    (nothing, ("--mode", "grpah"), 2, "unknown --mode 'grpah'; did you mean 'graph'"),
-    (nothing, ("--batch-size", 0), 2, "--batch-size"),
-    (nothing, ("--dtype", "int3"), 2, "unknown --dtype 'int3'"),
-    (nothing, ("none*",), 2, "no model's name matches 'none*'"),
-    (nothing, ("torchvison:*",), 2, "unknown source 'torchvison'; did you mean 'torchvision'"),
-    (nothing, ("torchvision.clasification:*",), 2, "did you mean 'torchvision.classification'"),
-    (nothing, ("--mode", "graph", "--device", "cpu"), 3, "mode 'graph' needs a CUDA device"),
-]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "options", "status", "said"),
-    BAD,
-    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
-)
-def test_what_cannot_be_used_is_one_message_and_changes_nothing(
-    opdb: Opdb,
-    folder: Path,
-    tmp_path: Path,
-    spoil: Callable[[Path], None],
-    options: tuple[object, ...],
-    status: int,
-    said: str,
-) -> None:
-    spoil(folder)
-    with open_store():
-        pass
-    before = snapshot(tmp_path)
-    device = () if "--device" in options or "--plan" in options else CPU
-    ran = opdb("build", folder, *device, *options, "--quiet")
-    assert (ran.status, ran.out) == (status, "")
-    assert said in ran.err and "Traceback" not in ran.err
-    assert snapshot(tmp_path) == before
-
-
-def test_a_named_database_that_is_not_there_is_not_made_by_a_plan(opdb: Opdb, folder: Path) -> None:
-    ran = opdb("build", folder, "--plan", "--db", "none.sqlite", "--quiet")
-    assert ran.status == 2 and "database none.sqlite: there is none" in ran.err
-    assert not Path("none.sqlite").exists()

@@ -1,19 +1,24 @@
 from __future__ import annotations
 
 import json
-import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opdb.cli import main
+from opdb.errors import CannotMeasureError, InputError, OpdbError, kept, raise_all
+from opdb.harvest import passes
+from opdb.records import Harvest
+from opdb.spec import ModelSpec
 from opdb.store import open_store
-from tests import warm
-from tests.cli.conftest import Opdb, snapshot
+from tests import published
+from tests.cli.conftest import Opdb
 from tests.harvest import sample_models
-from tests.paths import python_path
 from tests.store import samples
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +48,7 @@ def test_harvest_of_a_summary_file(opdb: Opdb, tmp_path: Path) -> None:
         assert workload["by_kind"]["conv2d"] == {"calls": 20, "configurations": 11}
         assert sum(kind["calls"] for kind in workload["by_kind"].values()) == workload["calls"]
     assert path.read_text() == SUMMARY.replace("false", "true")
-    assert "harvest 3/3" in ran.err
+    assert "harvest 3/3" in ran.err and opdb("harvest", path, "--json", "--quiet").err == ""
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         assert len(store.workloads("resnet18")) == 3
 
@@ -76,7 +81,7 @@ def test_one_failing_model_does_not_stop_the_others(opdb: Opdb, tmp_path: Path) 
 
 
 def test_status_of_a_filled_database(opdb: Opdb, database: Path) -> None:
-    found = json.loads(opdb("show", "--json").out)
+    found = opdb.json("show")
     assert found["database"]["location"] == str(database)
     assert found["database"]["size_bytes"] == database.stat().st_size
     [device] = found["devices"]
@@ -96,9 +101,7 @@ def test_status_of_a_filled_database(opdb: Opdb, database: Path) -> None:
 
 
 def test_export_and_import(opdb: Opdb, database: Path, tmp_path: Path) -> None:
-    ran = opdb("export", "set", "--device", "nvidia-h200", "--json")
-    assert ran.status == 0
-    assert json.loads(ran.out)["rows"]["visits"] == 3
+    assert opdb.json("export", "set", "--device", "nvidia-h200")["rows"]["visits"] == 3
     other = tmp_path / "other.sqlite"
     ran = opdb("import", "set", "--db", other)
     assert ran.status == 0
@@ -111,57 +114,43 @@ def test_export_and_import(opdb: Opdb, database: Path, tmp_path: Path) -> None:
     assert opdb("export", "again").status == 0  # the only device needs no name
 
 
-def test_messages_keep_away_from_json_and_quiet(opdb: Opdb) -> None:
+def test_ctrl_c_keeps_what_was_finished(
+    opdb: Opdb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, made = passes.harvest_in_both, list[ModelSpec]()
+
+    def harvest(request: ModelSpec) -> Harvest:
+        made.append(request)
+        if len(made) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return right(request)
+
+    monkeypatch.setattr(passes, "harvest_in_both", harvest)
     Path("net.yml").write_text(SUMMARY)
-    ran = opdb("harvest", "net.yml", "--json", "--quiet")
-    assert ran.err == ""
-    json.loads(ran.out)
-
-
-INTERRUPTED = """
-import os, signal, sys
-from importlib import import_module
-from opdb.cli import main
-room = import_module("opdb.harvest.passes")
-real, count = room.harvest_in_both, 0
-def harvest(request):
-    global count
-    count += 1
-    if count == 2:
-        os.kill(os.getpid(), signal.SIGINT)
-    return real(request)
-room.harvest_in_both = harvest
-sys.exit(main(["harvest", "net.yml", "--db", sys.argv[1]]))
-"""
-
-
-def test_ctrl_c_keeps_what_was_finished(opdb: Opdb, tmp_path: Path) -> None:
-    Path("net.yml").write_text(SUMMARY)
-    path = str(tmp_path / "opdb.sqlite")
-    done = subprocess.run(
-        warm.command("-c", INTERRUPTED, path),
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": python_path()},
-    )
-    assert done.returncode == 130
-    assert done.stderr == "opdb: interrupted; what was finished is stored\n"
+    ran = opdb("harvest", "net.yml", "--quiet")
+    assert (ran.status, ran.err) == (130, "opdb: interrupted; what was finished is stored\n")
     assert Path("net.yml").read_text() == SUMMARY
-    with open_store(path) as store:
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
         assert len(store.workloads()) == 1
 
 
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (KeyError("of a fault"), "unforeseen KeyError: 'of a fault' ("),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device\n"),
+    ],
+)
 def test_what_nobody_expected_is_one_message(
-    opdb: Opdb, database: Path, monkeypatch: pytest.MonkeyPatch
+    opdb: Opdb, database: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, said: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise KeyError("of a fault")
+        raise raised
 
     monkeypatch.setattr("opdb.store.open_store", fail)
     found = opdb("show", "--json")
     assert (found.status, found.out) == (2, "")
-    assert found.err.startswith("opdb: unforeseen KeyError: 'of a fault' (")
+    assert found.err.startswith(f"opdb: {said}")
     assert "Traceback" not in found.err and len(found.err.splitlines()) == 1
     assert "Traceback" in opdb("show", "--debug").err
 
@@ -181,85 +170,10 @@ def test_a_closed_pipe_is_no_error(database: Path) -> None:
     assert said == b""
 
 
-BAD = [
-    (["shw"], "unknown command 'shw'; did you mean 'show'?"),
-    (["show", "--nonsense"], "No such option"),
-    (["harvest"], "Missing argument"),
-    (["harvest", "resnet81"], "unknown model 'resnet81'"),
-    (["harvest", "resnet18", "--dtype", "floot16"], "unknown --dtype 'floot16'; did you mean"),
-    (["harvest", "resnet18", "--memory-format", "nhwc"], "unknown --memory-format 'nhwc'"),
-    (["harvest", "resnet18", "--phase", "sleep"], "unknown --phase 'sleep'"),
-    (["harvest", "resnet18", "--batch-size", "0"], "--batch-size"),
-    (["harvest", "resnet18", "--batch-size", "many"], "--batch-size"),
-    (["harvest", "resnet18", "--input-size", "3x-2x4"], "--input-size '3x-2x4'"),
-    (["trace", "resnet18", "-b", "1", "--batch-size=32"], "--batch-size is given 2 times; give"),
-    (["harvest", "empty.yml"], "empty.yml is empty"),
-    (["harvest", "missing.yml"], "missing.yml: no such file"),
-    (["harvest", "missing/folder"], "unknown model 'missing/folder'"),
-    (["harvest", "noise.yml"], "noise.yml: 10000000 bytes"),
-    (["harvest", "syntax.yml"], "syntax.yml, line 2"),
-    (["harvest", "source.yml"], "did you mean 'torchvision'?"),
-    (["harvest", "folder"], "no summary file"),
-    (["harvest", "folder.yml"], "no summary file"),
-    (["harvest", "resnet18", "--db", "text.sqlite"], "text.sqlite: it is not an SQLite file"),
-    (["show", "--db", "folder"], "database folder: it is a folder"),
-    (["show", "--db", "mysql://x"], "'mysql' is not supported"),
-    (["show", "--db", "none.sqlite"], "database none.sqlite: there is none"),
-    (["show", "--device", "nvidia-h20"], "did you mean 'nvidia-h200'?"),
-    (["export"], "Missing argument"),
-    (["export", "text.sqlite"], "text.sqlite is a file"),
-    (["export", "set", "--device", "h100"], "holds nothing of device 'nvidia-h100-80gb-hbm3'"),
-    (["export", "/proc/opdb"], "cannot write the set into /proc/opdb"),
-    (["import", "nowhere"], "nowhere does not exist"),
-    (["import", "folder", "--db", "new.sqlite"], "device.csv is missing"),
-    (["import", "text.sqlite"], "it is not an SQLite file"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "said"), BAD, ids=lambda value: str(value)[:40])
-def test_bad_input_is_one_message_and_changes_nothing(
-    opdb: Opdb, database: Path, tmp_path: Path, arguments: list[str], said: str
-) -> None:
-    Path("empty.yml").touch()
-    Path("noise.yml").write_bytes(os.urandom(10_000_000) if "noise.yml" in arguments else b"")
-    Path("syntax.yml").write_text("model: resnet18\n  weights: {\n")
-    Path("source.yml").write_text("model: resnet18\nsource: torchvison\n")
-    Path("text.sqlite").write_text("nothing of ours")
-    Path("folder").mkdir()
-    Path("folder.yml").mkdir()
-    before = snapshot(tmp_path)
-    ran = opdb(*arguments)
-    assert ran.status == 2
-    assert said in ran.err
-    assert "Traceback" not in ran.err
-    assert ran.out == ""
-    message = ran.err.strip().splitlines()
-    assert len(message) == 1 or message[0].startswith("Usage: ")
-    assert snapshot(tmp_path) == before
-
-
-def test_an_export_of_nothing_says_what_to_do(opdb: Opdb) -> None:
-    open_store("nothing.sqlite").close()
-    ran = opdb("export", "set", "--db", "nothing.sqlite")
-    assert ran.status == 2 and "nothing.sqlite holds no measurements; run opdb bench" in ran.err
-    assert not Path("set").exists()
-
-
 def test_debug_shows_where_it_happened(opdb: Opdb, database: Path) -> None:
     ran = opdb("show", "--device", "nvidia-h20", "--debug")
     assert ran.status == 2
     assert "Traceback" in ran.err
-
-
-def test_an_operating_system_error_is_one_message(
-    opdb: Opdb, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*arguments: object, **keywords: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("opdb.store.open_store", fails)
-    ran = opdb("show")
-    assert (ran.status, ran.err) == (2, "opdb: [Errno 28] No space left on device\n")
 
 
 def test_main_reads_the_process_arguments(
@@ -268,3 +182,76 @@ def test_main_reads_the_process_arguments(
     monkeypatch.setattr(sys, "argv", ["opdb", "--version"])
     assert main() == 0
     assert capsys.readouterr().out.startswith("opdb ")
+
+
+pytestmark = pytest.mark.usefixtures("short")
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the harvest of the built-in `lstm` fail as nobody foresaw."""
+    from opdb.harvest import passes
+
+    for name in ("harvest", "harvest_in_both"):
+        right = getattr(passes, name)
+
+        def called(request: Any, *args: Any, right: Callable[..., Any] = right, **more: Any) -> Any:
+            if request.name == "lstm":
+                raise KeyError("of a fault")
+            return right(request, *args, **more)
+
+        monkeypatch.setattr(passes, name, called)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "harvest",
+        "complexity",
+        "predict -b 128",
+        "roofline -b 128",
+        "measure --device cpu --repeats 1",
+        "modes --device cpu --repeats 1 --modes eager",
+        "measure --phase training --backend cpu --iters 1 --repeat 1",
+    ],
+)
+def test_the_answers_of_the_others_are_not_lost(
+    opdb: Opdb, faulty: None, tmp_path: Path, command: str
+) -> None:
+    predicts = command.endswith("-b 128")
+    if predicts:
+        published.copy_to(tmp_path / "opdb.sqlite")
+    good = "resnet50" if predicts else "mlp"
+    name, *options = command.split()
+    ran = opdb(name, "lstm", good, *options, "--json", "--quiet")
+    assert ran.status == 2
+    found = json.loads(ran.out)
+    rows = found if isinstance(found, list) else found.get("rows") or found["models"]
+    assert [each["model"] for each in rows] == [good]
+    error = ran.err.splitlines()[-1]
+    assert "lstm" in error and "unforeseen KeyError: 'of a fault' (" in error
+    assert "Traceback" not in ran.err
+
+
+def test_debug_tells_where_one_failed(opdb: Opdb, faulty: None) -> None:
+    assert "KeyError: 'of a fault'" in opdb("complexity", "mlp", "lstm", "--debug").err
+
+
+def test_what_concerns_all_is_not_kept() -> None:
+    errors: list[OpdbError] = []
+    for error in (BrokenPipeError(), ModuleNotFoundError("torch"), CannotMeasureError("no GPU")):
+        with pytest.raises(type(error)), kept(errors, "mlp", CannotMeasureError):
+            raise error
+    assert not errors
+
+
+def test_errors_of_several_models_are_one_message() -> None:
+    errors: list[OpdbError] = []
+    for error in (InputError("no such model"), KeyError("odd"), CannotMeasureError("no GPU")):
+        with kept(errors, "mlp"):
+            raise error
+    with pytest.raises(OpdbError, match="3 models failed; what was finished is shown") as raised:
+        raise_all(errors, "shown")
+    assert "  no such model" in str(raised.value)
+    assert "  mlp: unforeseen KeyError: 'odd' (" in str(raised.value)
+    assert isinstance(raised.value.__cause__, ExceptionGroup)

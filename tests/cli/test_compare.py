@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import opdb
 import opdb as api
+from opdb.commands.compare import Comparison, Difference, Quantity
+from opdb.predict.figures import Amount, Change
 from tests import published
 from tests.cli.conftest import Opdb
 
@@ -43,13 +48,8 @@ def test_two_modes(opdb: Opdb, db: str) -> None:
     assert after[1].startswith("waits for the host") and after[-1].startswith("… and 48 more rows")
 
 
-def test_the_verb_is_the_command(opdb: Opdb, db: str) -> None:
+def test_models_differ_in_each_mode(db: str) -> None:
     found = api.compare("resnet50", "resnet18", modes=("eager", "graph"), batch_size=32, db=db)
-    ran = opdb(
-        *("compare", "resnet50", "resnet18", "--mode", "eager,graph", "-b", 32),
-        *("--db", db, "--json"),
-    )
-    assert json.loads(ran.out) == json.loads(json.dumps(found.to_dict()))
     pairs = [
         (each.before.split(", on")[0], each.after.split(", on")[0]) for each in found.differences
     ]
@@ -86,7 +86,7 @@ def test_boards_that_differ_are_told_by_their_factors(opdb: Opdb, db: str) -> No
     with api.open_store(db) as store:
         predictor = api.Predictor(store, api.choose_device(store, None))
         for models in (("resnet50", "vgg16_bn"), ("resnet50", "--board", "0e7b,ea87")):
-            found = json.loads(opdb("compare", *models, *asked, "--json").out)
+            found = opdb.json("compare", *models, *asked)
             before, after = (row["board"] for row in found["rows"])
             [difference] = found["differences"]
             factors = predictor.apart(after, before)
@@ -151,23 +151,16 @@ def test_what_cannot_be_compared_is_one_message(opdb: Opdb, db: str, tmp_path: P
     with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("UPDATE device SET slug = 'another-gpu'")
     for arguments, message in (
-        ((), "no model is named, nor another database"),
-        (("resnet50",), "both sides are the same"),
-        (("resnet50", "resnet50", "--dtype", "fp32,float32"), "both sides are the same"),
-        (("resnet50", "--dtype", "float31"), "unknown --dtype 'float31'"),
         (("resnet50", "--mode", "eager", "grph"), "unknown model 'grph'"),
         (("resnet50", "resnt18"), "did you mean 'resnet18'"),
-        (("resnet50", "--board", "0e7b,ffff"), "unknown board 'ffff'"),
-        (("resnet50", "resnet18", "--within", -1), "--within -1: give a share of 0 or more"),
-        (("--against", tmp_path / "none.sqlite"), "there is none"),
         (("--against", other), "holds nothing of 'nvidia-h200'"),
-        (("resnet50", "--against", db, "--device", "nvidia-h20"), "unknown device 'nvidia-h20'"),
     ):
         ran = opdb("compare", *arguments, "--db", db)
         assert ran.status == 2, (arguments, ran.out, ran.err)
         assert message in ran.err and "Traceback" not in ran.err, ran.err
 
 
+@pytest.mark.slow
 def test_two_sets_are_compared_as_two_databases_are(opdb: Opdb, tmp_path: Path) -> None:
     """With itself a set has no operator that moved; the folders' names are those that are shown."""
     one = published.SET.with_name("nvidia-h200-generation")
@@ -176,3 +169,149 @@ def test_two_sets_are_compared_as_two_databases_are(opdb: Opdb, tmp_path: Path) 
     assert f"{one}, on GPU-" in ran.out and "nothing moved: " in ran.out
     ran = opdb("compare", "--db", one, "--against", tmp_path)
     assert ran.status == 2 and f"{tmp_path} is not a published set" in ran.err
+
+
+def amount(value: float, below: float = 0.1, above: float = 0.1) -> Amount:
+    return Amount(value, (value * math.exp(-below), value * math.exp(above)))
+
+
+def test_a_change_moved_where_it_is_larger_than_both_intervals_together() -> None:
+    joint = math.hypot(0.1, 0.1)
+    just_less = Change(amount(1), amount(math.exp(0.99 * joint)))
+    just_more = Change(amount(1), amount(math.exp(1.01 * joint)))
+    assert just_less.intervals == pytest.approx(0.99) and just_less.moved is False
+    assert just_more.intervals == pytest.approx(1.01) and just_more.moved is True
+    assert just_more.difference == pytest.approx(math.exp(1.01 * joint) - 1)
+
+
+def test_the_ends_that_face_each_other_count() -> None:
+    slower = Change(amount(1, 9, 0.1), amount(2, 0.2, 9))
+    faster = Change(amount(2, 0.2, 9), amount(1, 9, 0.1))
+    assert slower.intervals == pytest.approx(math.log(2) / math.hypot(0.1, 0.2))
+    assert faster.intervals == slower.intervals and faster.ratio == 0.5
+
+
+def test_what_is_the_same_did_not_move_and_what_is_unknown_is_not_said_to() -> None:
+    assert Change(Amount(3), Amount(3)).moved is False
+    assert Change(Amount(3), Amount(3)).intervals == 0
+    for change in (
+        Change(None, amount(1)),
+        Change(amount(1), None),
+        Change(Amount(1), amount(2)),
+        Change(amount(1), Amount(2)),
+        Change(amount(1), Amount(-1, (-2, 3))),
+    ):
+        assert change.moved is None and change.intervals is None
+    without_width = Change(amount(1, 0, 0), amount(2, 0, 0))
+    assert without_width.moved is True and without_width.intervals is None
+
+
+@pytest.mark.parametrize(
+    ("change", "worse"),
+    [
+        (Change(amount(1), amount(1.5)), ["time is 1.500 times as large"]),
+        (Change(amount(1.5), amount(1)), []),
+        (Change(amount(1), amount(1.05)), []),
+        (Change(amount(1, 1, 1), amount(1.5)), []),
+        (Change(Amount(1), Amount(1.5)), ["time is 1.500 times as large (no interval)"]),
+    ],
+)
+def test_a_regression_is_larger_than_the_share_and_than_the_intervals(
+    change: Change, worse: list[str]
+) -> None:
+    found = Difference("a", "b", (), (), [Quantity("time", "s", change)])
+    assert found.regressions(0.1) == worse
+
+
+def difference(found: Comparison) -> Difference:
+    [only] = found.differences
+    return only
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"models": ["resnet50"], "modes": ["eager", "graph"], "batch_sizes": [1]},
+        {"models": ["resnet50", "resnet18"], "modes": ["graph"], "batch_sizes": [32]},
+        {"models": ["resnet50"], "batch_sizes": [1, 32]},
+        {"models": ["resnet50"], "batch_sizes": [32], "dtypes": ["fp32", "bf16"]},
+        {"models": ["vgg16"], "modes": ["graph"], "boards": ["c1e7", "0e7b"]},
+        {"models": ["resnet50"], "batch_sizes": [32], "algorithms": ["gemm", "implicit gemm"]},
+    ],
+    ids=lambda asked: " ".join(map(str, asked)),
+)
+def test_the_operators_add_up_to_what_moved(asked: dict[str, Any], db: str) -> None:
+    path = str(published.all_sets()) if "algorithms" in asked else db
+    found = opdb.compare(*asked.pop("models"), db=path, **asked)
+    found.check()
+    one, (before, after) = difference(found), found.predicted
+    samples = [each.figures.samples if one.by_sample else 1 for each in (before, after)]
+    for side, place in ((before, 0), (after, 1)):
+        times = [(row.time_s.before, row.time_s.after)[place] for row in one.operators]
+        energies = [(row.energy_j.before, row.energy_j.after)[place] for row in one.operators]
+        assert side.time_s is not None and side.energy_j is not None
+        whole_s, whole_j = side.time_s / samples[place], side.energy_j / samples[place]
+        assert sum(each.value for each in times if each) == pytest.approx(whole_s, rel=1e-9)
+        assert sum(each.value for each in energies if each) == pytest.approx(whole_j, rel=1e-9)
+        calls = sum(row.calls[place] for row in one.operators)
+        assert side.schedule is not None and calls == len(side.schedule.slots)
+
+
+@pytest.mark.slow
+def test_a_database_against_itself_moved_nothing(db: str) -> None:
+    found = opdb.compare(against=db, db=db)
+    one = difference(found)
+    assert len(one.operators) > 7000 and one.only == (0, 0)
+    assert not any(row.time_s.moved or row.energy_j.moved for row in one.operators)
+    assert "nothing moved" in str(found)
+    found.check_within(0)
+    of_model = opdb.compare("resnet50", against=db, db=db)
+    one = difference(of_model)
+    assert "nothing moved" in str(of_model)
+    assert not any(each.change.moved for each in (*one.quantities, *one.judged))
+    assert not any(row.time_s.difference for row in one.operators)
+
+
+def test_models_modes_and_batch_sizes_come_in_one_table(opdb: Opdb, h200: Path) -> None:
+    several = ("resnet18", "resnet50", "--mode", "eager", "graph", "--batch-sizes", 1, 32)
+    ran = opdb("predict", *several, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    found = json.loads(ran.out)
+    assert found["failures"] == []
+    assert [(row["model"], row["mode"], row["batch_size"]) for row in found["rows"]] == [
+        (model, mode, size)
+        for model in ("resnet18", "resnet50")
+        for mode in ("eager", "graph")
+        for size in (1, 32)
+    ]
+    alone = opdb("predict", "resnet50", "--mode", "graph", "-b", 32, "--json")
+    assert json.loads(alone.out) == found["rows"][-1]
+    shown = opdb("predict", *several).out
+    assert shown.count("resnet18") == shown.count("resnet50") == 4
+    for column in ("model", "mode", "time", "throughput", "energy a sample", "coverage"):
+        assert column in shown
+    assert "rent" not in shown
+    assert "rent" in opdb("predict", *several, "--price", 2).out
+
+
+def test_one_that_fails_does_not_stop_the_others(opdb: Opdb, h200: Path) -> None:
+    ran = opdb("predict", "resnet50", "nonesuch", "resnet18", "-b", 32, "--json")
+    assert ran.status == 2
+    found = json.loads(ran.out)
+    assert [row["model"] for row in found["rows"]] == ["resnet50", "resnet18"]
+    [failure] = found["failures"]
+    assert (failure["model"], failure["batch_size"], failure["mode"]) == ("nonesuch", 32, "eager")
+    assert failure["reason"].startswith("unknown model 'nonesuch'")
+    assert ran.err.startswith("opdb: 1 of 3 predictions failed\n  nonesuch -b 32 --mode eager: ")
+
+
+def test_modes_may_be_separated_by_commas(opdb: Opdb, h200: Path) -> None:
+    ran = opdb("predict", "resnet18", "-b", 32, "--mode", "eager,graph", "--json")
+    assert [row["mode"] for row in json.loads(ran.out)["rows"]] == ["eager", "graph"]
+
+
+def test_a_missed_target_is_told_of_each(opdb: Opdb, h200: Path) -> None:
+    published.keep_kinds(h200, "conv2d", "linear")
+    ran = opdb("predict", "resnet18", "resnet50", "-b", 32, "--target", 0.9, "--no-estimates")
+    assert ran.status == 1
+    assert ran.err.count("target 0.9 missed") == 2 and "at least " in ran.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from opdb.store import open_store
 from tests.cli.conftest import Opdb, read
+from tests.compiled import compiled_models
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -28,23 +30,22 @@ def test_a_compiled_model_is_predicted_from_its_groups(opdb: Opdb, tmp_path: Pat
     assert plain.compiled_for is None and compiled.model_key == plain.key
     assert opdb("bench", "fused", "enter_graph", "--device", "cpu", "--quiet").status == 0
     assert "compiled for it: 1 workload: opdb" in opdb("show").out
-    [status] = read(opdb("show", "--json").out)["devices"]
+    [status] = opdb.read("show")["devices"]
     assert status["compiled_workloads"] == 1 and "fused" not in status["pending"]
     missing = opdb("predict", *MLP, "--mode", "compile", "--json")
     answer = read(missing.out)
     assert answer["coverage"]["calls"] == 1 and answer["time_s"] > 0
     assert answer["mode"] == "compile" and answer["measured"] is None
     assert opdb("measure", *MLP, "--mode", "compile", "--device", "cpu", "--quiet").status == 0
-    answer = read(opdb("predict", *MLP, "--mode", "compile", "--json").out)
+    answer = opdb.read("predict", *MLP, "--mode", "compile")
     assert answer["measured"]["attribution_time"] == pytest.approx(
         answer["time_s"] / answer["measured"]["time_s"]
     )
-    [row] = read(opdb("validate", "--json").out)["rows"]
+    [row] = opdb.read("validate")["rows"]
     assert (row["model"], row["mode"]) == ("mlp", "compile")
-    assert read(opdb("validate", "--mode", "compile", "--json").out)["rows"] == [row]
+    assert opdb.read("validate", "--mode", "compile")["rows"] == [row]
     assert opdb("validate", "--mode", "graph").status == 2
     assert opdb("validate", "--mode", "trace").status == 2
-    assert opdb("validate", "--mode", "compile", "--kernels").status == 2
 
 
 def test_files_of_differing_dtypes_and_sizes_take_one_call(opdb: Opdb) -> None:
@@ -89,15 +90,112 @@ def test_what_was_not_harvested_for_the_device_says_how(opdb: Opdb) -> None:
     assert ran.status == 2 and "left out: 1 run in modes that compile: what" in ran.err
 
 
-def test_what_cannot_be_asked_for(opdb: Opdb) -> None:
-    ran = opdb("harvest", "mlp", "--device", "cpu")
-    assert ran.status == 2 and "--mode compile" in ran.err
-    ran = opdb("harvest", "mlp", "--mode", "complie")
-    assert ran.status == 2 and "did you mean 'compile'" in ran.err
-    ran = opdb("harvest", "mlp", "--mode", "compile", "--device", "gpu")
-    assert ran.status == 2 and "'cpu'" in ran.err
+def test_a_training_step_is_not_compiled(opdb: Opdb) -> None:
     ran = opdb("harvest", "mlp", "--mode", "compile", "--phase", "training", "--device", "cpu")
     assert ran.status == 2 and "inference" in ran.err
-    assert opdb(*HARVEST, "--quiet").status == 0
-    ran = opdb("roofline", *MLP, "--mode", "compile")
-    assert ran.status == 2
+
+
+MODEL = ("resnet18", "--batch-size", 32)
+HERE = "tests.harvest.test_graphs"
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> None:
+    open_store(str(tmp_path / "opdb.sqlite")).close()
+
+
+@pytest.mark.usefixtures("h200")
+def test_each_node_has_its_kind_and_measured_cost(opdb: Opdb) -> None:
+    ran = opdb("fx", *MODEL)
+    assert ran.status == 0, ran.err
+    head = ran.out.splitlines()[:4]
+    assert head[0].startswith("# resnet18, batch 32 float32: 1 graph, 0 breaks, captured on meta")
+    assert head[1].startswith("# costs of one call each on NVIDIA H200 (GPU-")
+    assert re.match(r"# graph 1 of 1: \d+ nodes, 69 operator calls, 69 of them measu", head[3])
+    ends = re.compile(r"# conv2d: [\d.]+ µs, [\d.]+ mJ$")
+    told = [line for line in ran.out.splitlines() if ends.search(line)]
+    assert len(told) == 20 and all("torch.conv2d(" in line for line in told)
+    code = "\n".join(ran.out.splitlines()[4:])
+    ast.parse(code)  # comments leave what dynamo printed readable as Python
+
+    document = opdb.json("fx", *MODEL)
+    assert (document["graph_count"], document["graph_breaks"], document["breaks"]) == (1, 0, [])
+    [graph] = document["graphs"]
+    known = [call for node in graph["nodes"] for call in node["calls"]]
+    assert len(known) == graph["calls"] == graph["measured"] == 69
+    assert graph["time_s"] == pytest.approx(sum(call["time_s"] for call in known))
+    assert graph["energy_j"] == pytest.approx(sum(call["energy_j"] for call in known))
+    assert document["by_kind"]["conv2d"] == 20
+
+
+def test_without_a_database_the_graphs_are_shown_without_costs(opdb: Opdb) -> None:
+    found = opdb.json("fx", "mlp")
+    assert (found["graph_count"], found["board"]) == (1, None)
+    assert "there is none" in opdb("fx", "mlp").out.splitlines()[1]
+    named = opdb("fx", "mlp", "--device", "nvidia-h200")
+    assert named.status == 2 and "there is none" in named.err
+
+
+@pytest.mark.usefixtures("h200")
+def test_costs_are_those_of_the_board_that_is_named(opdb: Opdb) -> None:
+    with_most = opdb.json("fx", *MODEL)
+    board = with_most["board"]
+    again = opdb.json("fx", *MODEL, "--board", board[:12])
+    assert again == with_most
+
+
+@pytest.mark.usefixtures("empty")
+def test_graphs_without_any_measurement(opdb: Opdb) -> None:
+    model = compiled_models.path("between")
+    ran = opdb("fx", model, "--output", "graphs.txt")
+    assert ran.status == 0, ran.err
+    assert "written: graphs.txt" in ran.err
+    text = Path("graphs.txt").read_text()
+    title, *_ = text.splitlines()
+    assert title.startswith(f"# {model}, batch ")
+    assert ": 2 graphs, 1 break, captured on meta by torch " in title
+    assert "# broken off at " in text and "disable" in text and "compiled_models.py:" in text
+    assert "# no costs: " in text and "holds no measurements" in text
+    assert "# embedding: not measured" in text and "# linear: not measured" in text
+    assert ran.out.splitlines()[0] == text.splitlines()[0].removeprefix("# ")
+    assert ran.out.splitlines()[-2].split()[:4] == ["1", "4", "1", "0"]
+
+
+@pytest.mark.usefixtures("empty")
+def test_a_model_without_graphs(opdb: Opdb) -> None:
+    ran = opdb("fx", f"{HERE}:recurrent")
+    assert ran.status == 0, ran.err
+    assert "0 graphs, 0 breaks" in ran.out and "LSTM" in ran.out
+    assert "# not compiled: dynamo captures no graph of this model" in ran.out
+
+
+@pytest.mark.usefixtures("empty")
+def test_every_break_is_accounted_for(opdb: Opdb) -> None:
+    lines = opdb("fx", f"{HERE}:nested").out.splitlines()
+    breaks = opdb.json("fx", f"{HERE}:nested")["graph_breaks"]
+    placed = [line for line in lines if line.startswith("# broken off at ")]
+    [rest] = [line for line in lines if line.startswith("# broken off besides ")]
+    assert f"besides {breaks - len(placed)} time" in rest and "returns" in rest
+    assert "besides" not in opdb("fx", f"{HERE}:printing").out
+
+
+@pytest.mark.usefixtures("empty")
+def test_what_a_model_prints_is_kept_out_of_the_text(opdb: Opdb) -> None:
+    ran = opdb("fx", f"{HERE}:printing")
+    assert ran.status == 0 and ran.out.startswith(
+        f"# {HERE}:printing, batch 2 float32 (as built): "
+    )
+    assert "hello from the model" not in ran.out.splitlines()
+    assert "hello from the model" in ran.err.splitlines()
+
+
+@pytest.mark.usefixtures("empty")
+@pytest.mark.parametrize("switch", ["TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"])
+def test_a_compiler_that_is_switched_off_is_told_of(
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch, switch: str
+) -> None:
+    monkeypatch.setenv(switch, "1")
+    for arguments in (("fx", "mlp"), ("harvest", "mlp", "--mode", "compile", "--device", "cpu")):
+        ran = opdb(*arguments)
+        assert (ran.status, ran.out) == (3, "")
+        assert f"{switch}=1 in the environment keeps torch.compile from" in ran.err

@@ -6,9 +6,17 @@ import csv
 import json
 from pathlib import Path
 
-import pytest
+import torch
+from torch import Tensor, nn
+from torchvision import models
 
+from opdb.kinds import KINDS
+from opdb.models import checked
+from opdb.records import Phase
+from opdb.spec import ModelSpec
+from opdb.studies.complexity import Complexity, Count, complexity
 from tests.cli.conftest import Opdb
+from tests.harvest import sample_models
 from tests.harvest.sample_models import path
 
 
@@ -24,9 +32,7 @@ def test_people_are_shown_kinds_and_totals(opdb: Opdb) -> None:
 
 
 def test_json_has_totals_kinds_and_operators(opdb: Opdb) -> None:
-    ran = opdb("complexity", "resnet18", "--batch-sizes", "2,4", "--phase", "training", "--json")
-    assert ran.status == 0
-    two, four = json.loads(ran.out)
+    two, four = opdb.json("complexity", "resnet18", "--batch-sizes", "2,4", "--phase", "training")
     assert (two["batch_size"], four["batch_size"], two["phase"]) == (2, 4, "training")
     assert two["parameters"] == four["parameters"] == 11_689_512
     for found in (two, four):
@@ -53,14 +59,6 @@ def test_csv_has_a_row_for_each_configuration_and_one_of_all(opdb: Opdb) -> None
     assert all(json.loads(row["configuration"])["kind"] == row["kind"] for row in of_one)
 
 
-def test_a_summary_file_says_which_workloads(opdb: Opdb) -> None:
-    Path("two.yml").write_text("model: mlp\nbatch_sizes: [3, 5]\n")
-    sizes = [each["batch_size"] for each in json.loads(opdb("complexity", "two.yml", "--json").out)]
-    assert sizes == [3, 5]
-    ran = opdb("complexity", "two.yml", "--batch-sizes", 7, "--json")
-    assert [each["batch_size"] for each in json.loads(ran.out)] == [7]
-
-
 def test_it_reads_no_database(opdb: Opdb, tmp_path: Path) -> None:
     assert opdb("complexity", "mlp", "--db", "nowhere/x.sqlite").status == 0
     assert not (tmp_path / "opdb.sqlite").exists()
@@ -78,25 +76,116 @@ def test_one_model_that_fails_loses_no_other(opdb: Opdb) -> None:
     assert len(ran.err.splitlines()) == 1 and "fails on" in ran.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("mlp", "--batch-sizes", 0), "--batch-sizes '0': give whole numbers of 1 or more"),
-        (("mlp", "--batch-sizes", -1), "--batch-sizes '-1': give whole numbers of 1 or more"),
-        (("mlp", "--batch-sizes", 1, 2.5), "--batch-sizes '2.5': give whole numbers"),
-        (("mlp", "--batch-sizes", "abc"), "--batch-sizes 'abc': give whole numbers"),
-        (("mlp", "--batch-sizes", ","), "--batch-sizes '': give whole numbers"),
-        (("--batch-sizes", 16, 32), "no model is named, only batch sizes"),
-        (("resnet5",), "unknown model 'resnet5'; did you mean"),
-        (("mlp", "16"), "unknown model '16'"),
-        (("none.yml",), "none.yml"),
-        (("mlp", "--phase", "train"), "unknown --phase 'train'; did you mean 'training'?"),
-        (("mlp", "--csv", "nowhere/a.csv"), "nowhere/a.csv: cannot be written: there is no folder"),
-        (("mlp", "--csv", "."), ".: cannot be written: it is a folder"),
-    ],
-)
-def test_bad_input_is_one_message(opdb: Opdb, arguments: tuple[object, ...], said: str) -> None:
-    ran = opdb("complexity", *arguments)
-    assert (ran.status, ran.out) == (2, "")
-    assert ran.err.startswith("opdb: ") and said in ran.err
-    assert len(ran.err.splitlines()) == 1
+def counted(name: str, batch_size: int = 2, phase: Phase = "inference") -> Complexity:
+    return complexity(checked(ModelSpec(name, batch_size=batch_size, phase=phase)))
+
+
+def of_a_path(name: str, phase: Phase = "inference") -> Complexity:
+    module = __name__ if name in globals() else "tests.harvest.sample_models"
+    return complexity(checked(ModelSpec(f"{module}:{name}", phase=phase)))
+
+
+def test_parameters_are_the_models() -> None:
+    with torch.device("meta"):
+        module = models.resnet18()
+    found = counted("resnet18")
+    assert found.parameters == sum(p.numel() for p in module.parameters())
+    assert found.parameter_bytes == sum(p.nbytes for p in module.parameters())
+
+
+def test_a_weight_that_two_layers_share_is_one_parameter() -> None:
+    found, (module, _) = of_a_path("shared"), sample_models.shared()
+    assert found.parameters == sum(p.numel() for p in module.parameters())
+    assert found.total.weight_bytes > found.parameter_bytes
+
+
+def test_totals_are_the_sums_of_all_calls() -> None:
+    found = counted("resnet18")
+    calls = [call.configuration for call in found.workload.calls]
+    assert found.total.calls == len(calls)
+    assert found.total.forward_flops == sum(KINDS[c.kind].flops(c) for c in calls)
+    assert found.total.bytes_moved == sum(KINDS[c.kind].bytes_moved(c) for c in calls)
+    assert found.total.backward_flops == found.total.backward_bytes == 0
+    together = sum(found.by_kind().values(), Count())
+    assert together == found.total
+
+
+def test_the_kind_of_most_flops_comes_first() -> None:
+    flops = [count.flops for count in counted("resnet18").by_kind().values()]
+    assert flops == sorted(flops, reverse=True) and flops[0] > flops[-1]
+
+
+def test_activations_are_the_outputs_that_room_is_made_for() -> None:
+    kinds = counted("resnet18").by_kind()
+    assert kinds["relu"].activation_bytes == kinds["add"].activation_bytes == 0  # in place
+    assert kinds["flatten"].activation_bytes == 0  # a view
+    assert kinds["conv2d"].activation_bytes == kinds["batch_norm"].activation_bytes > 0
+    assert kinds["linear"].activation_bytes == 2 * 1000 * 4
+
+
+def test_what_grows_with_the_batch_and_what_does_not() -> None:
+    one, eight = counted("resnet18", 1), counted("resnet18", 8)
+    assert eight.parameters == one.parameters
+    assert eight.total.flops == 8 * one.total.flops
+    assert eight.total.activation_bytes == 8 * one.total.activation_bytes
+    assert eight.total.weight_bytes == one.total.weight_bytes
+    assert one.total.bytes_moved < eight.total.bytes_moved < 8 * one.total.bytes_moved
+
+
+def test_training_is_forward_and_backward() -> None:
+    inference, training = counted("resnet18"), counted("resnet18", phase="training")
+    assert training.by_kind()["conv2d"].forward_flops == inference.by_kind()["conv2d"].flops
+    norms = (found.by_kind()["batch_norm"].forward_flops for found in (training, inference))
+    assert next(norms) > next(norms)  # statistics are computed in training alone
+    first = next(c for c in inference.operators if c.kind == "conv2d")
+    of_image = KINDS["conv2d"].flops(first)
+    convolutions = training.by_kind()["conv2d"]
+    assert convolutions.backward_flops == 2 * convolutions.forward_flops - of_image
+    assert training.total.backward_bytes > training.total.forward_bytes
+
+
+def norms_first() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 4)), (torch.ones(3, 6),)
+
+
+def test_a_norm_before_all_products_lets_gradients_flow() -> None:
+    linear = of_a_path("norms_first", "training").by_kind()["linear"]
+    assert linear.backward_flops == 2 * linear.forward_flops
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x, weight)
+        return (x * x) @ weight
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        x, weight = ctx.saved_tensors
+        return (gradient @ weight.t()) * x * 2, (x * x).t() @ gradient
+
+
+class OwnBackward(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(6, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = Squared.apply(torch.sin(x * self.weight[:, 0]), self.weight)
+        return scores
+
+
+def own_backward() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return OwnBackward(), (torch.ones(3, 6),)
+
+
+def test_a_backward_pass_of_ones_own_is_counted() -> None:
+    found = of_a_path("own_backward", "training").by_kind()
+    product = 2 * 3 * 6 * 4
+    assert found["matmul"].flops == 3 * product
+    assert found["mul"].calls == 2 + 3 and "add" not in found
+
+
+def test_a_model_that_asks_for_values_is_counted_on_the_cpu() -> None:
+    found = of_a_path("asks_for_values")
+    assert found.parameters > 0 and found.total.flops > 0

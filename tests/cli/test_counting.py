@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,26 @@ from typing import Any
 import pytest
 
 from opdb.bench.session import Platform, detect
-from opdb.records import Board
-from opdb.store import open_store
+from opdb.errors import InputError
+from opdb.kinds import KINDS
+from opdb.predict.predictor import predictor_for
+from opdb.records import Board, Configuration, KernelCounts, Profile, Workload
+from opdb.settings import DEFAULT_SETTINGS, relevant_setting
+from opdb.store import Store, open_store
+from opdb.studies.roofline.counted import (
+    compare,
+    known_profiles,
+    lacking,
+    launching,
+    median_difference,
+    take_csv,
+)
+from opdb.studies.roofline.points import study
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.counters import stand_in
 from tests.paths import python_path
-from tests.studies.test_counters import doubled
+from tests.store import samples
 
 NCU = ("roofline", "mlp", "--ncu")
 
@@ -153,26 +167,21 @@ def test_without_ncu_it_says_what_to_install(opdb: Opdb, harvested: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "status", "said"),
     [
-        ("no permission", "ERR_NVGPUCTRPERM): write options nvidia NVreg_Restrict"),
-        ("no driver", "ncu failed: Nsight Compute failed to connect to the CUDA driver."),
-        ("no kernel", "No kernels were profiled."),
+        ("cut off", 2, "is it cut off?"),
+        ("no permission", 3, "ERR_NVGPUCTRPERM): write options nvidia NVreg_Restrict"),
+        ("no driver", 3, "ncu failed: Nsight Compute failed to connect to the CUDA driver."),
+        ("no kernel", 3, "No kernels were profiled."),
     ],
 )
 def test_what_ncu_refuses_is_one_message(
-    opdb: Opdb, harvested: Path, fault: str, said: str
+    opdb: Opdb, harvested: Path, fault: str, status: int, said: str
 ) -> None:
     stand_in.install(harvested, fault=fault)
     ran = opdb(*NCU, "--quiet")
-    assert (ran.status, ran.out) == (3, "")
+    assert (ran.status, ran.out) == (status, "")
     assert said in ran.err and len(ran.err.splitlines()) == 1
-
-
-def test_a_report_that_is_cut_off_is_told(opdb: Opdb, harvested: Path) -> None:
-    stand_in.install(harvested, fault="cut off")
-    ran = opdb(*NCU, "--quiet")
-    assert ran.status == 2 and "is it cut off?" in ran.err
 
 
 def test_without_a_gpu_it_cannot_be_counted(
@@ -185,13 +194,6 @@ def test_without_a_gpu_it_cannot_be_counted(
     assert ran.status == 3 and "no CUDA device here to read hardware counters of" in ran.err
 
 
-def test_a_metric_that_this_ncu_does_not_know_is_named(opdb: Opdb, harvested: Path) -> None:
-    Path("own.json").write_text('{"memory_bytes": "dram__byte.sum"}')
-    ran = opdb(*NCU, "--ncu-metrics", "own.json")
-    assert ran.status == 2
-    assert "unknown metric 'dram__byte.sum'; did you mean 'dram__bytes'" in ran.err
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -200,6 +202,10 @@ def test_a_metric_that_this_ncu_does_not_know_is_named(opdb: Opdb, harvested: Pa
         (
             '{"memory": "dram__bytes.sum"}',
             "unknown quantity 'memory'; did you mean 'memory_bytes'?",
+        ),
+        (
+            '{"memory_bytes": "dram__byte.sum"}',
+            "unknown metric 'dram__byte.sum'; did you mean 'dram__bytes'",
         ),
         ('{"l2_bytes": 3}', "l2_bytes: found '3'; give a metric such as 'dram__bytes.sum'"),
         ('{"l2_bytes": "dram__bytes"}', "l2_bytes: found 'dram__bytes'"),
@@ -243,13 +249,6 @@ def test_what_was_counted_on_a_device_that_nobody_knows_here(opdb: Opdb, harvest
     assert "another-gpu, of which nothing is stored here; import its set first" in ran.err
 
 
-def test_without_any_profile_there_is_nothing_to_show(opdb: Opdb, tmp_path: Path) -> None:
-    published.copy_to(tmp_path / "opdb.sqlite")
-    ran = opdb("roofline", "resnet18", "--counters")
-    assert (ran.status, ran.out) == (2, "")
-    assert "no hardware counter saw anything of resnet18 on nvidia-h200; --ncu counts" in ran.err
-
-
 def test_where_times_are_known_the_roofline_stands_on_what_was_seen(
     opdb: Opdb, tmp_path: Path
 ) -> None:
@@ -275,3 +274,129 @@ def test_where_times_are_known_the_roofline_stands_on_what_was_seen(
     assert "of 1 more configuration\n" in shown.out and "more: some moved more" in shown.out
     total = len(made_up)
     assert f"bytes of {total - 1} of {total} configurations are those that hardware" in shown.out
+
+
+DEFINITION = {
+    "memory_bytes": {"dram__bytes.sum": 1.0},
+    "tf32_flops": {"sm__ops.sum": 1.0},
+    "float32_flops": {"sm__inst.sum": 2.0},
+}
+
+
+def made_up(
+    configuration: Configuration, board: Board, memory_bytes: float | None, tf32_flops: float = 0.0
+) -> Profile:
+    return Profile(
+        id=f"{configuration.key}-{board.uuid}-{memory_bytes}",
+        board=board,
+        configuration=configuration.key,
+        setting=relevant_setting(configuration.kind, DEFAULT_SETTINGS),
+        measured_at="2026-11-21T13:00:00.000+00:00",
+        environment={},
+        definition=DEFINITION,
+        kernels=(
+            KernelCounts("one", {"dram__bytes.sum": memory_bytes, "sm__ops.sum": tf32_flops}),
+            KernelCounts("two(int)", {"dram__bytes.sum": 0.0, "sm__ops.sum": 0.0}),
+        ),
+    )
+
+
+def doubled(workloads: Sequence[Workload], board: Board) -> list[Profile]:
+    """Return a profile of each call that works, of twice the bytes counted."""
+    found = [
+        made_up(c, board, 2.0 * KINDS[c.kind].bytes_moved(c), KINDS[c.kind].flops(c))
+        for c in launching(workloads).values()
+    ]
+    return [
+        replace(
+            profile,
+            kernels=tuple(
+                replace(kernel, values={**kernel.values, "sm__inst.sum": 0.0})
+                for kernel in profile.kernels
+            ),
+        )
+        for profile in found
+    ]
+
+
+BOARD = Board("GPU-1", samples.DEVICE.slug)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(str(tmp_path / "opdb.sqlite")) as opened:
+        opened.save_board(samples.DEVICE, BOARD)
+        opened.save_workload(samples.workload())
+        yield opened
+
+
+def test_what_a_board_did_not_count_by_these_metrics_is_lacking(store: Store) -> None:
+    workloads = store.workloads()
+    wanted = lacking(store, workloads, BOARD, DEFINITION)
+    assert wanted and set(wanted) == set(launching(workloads).values())
+    store.save_profiles([made_up(wanted[0], BOARD, 64.0)])
+    assert lacking(store, workloads, BOARD, DEFINITION) == wanted[1:]
+    assert lacking(store, workloads, BOARD, {"l2_bytes": {"a__b.sum": 1.0}}) == wanted
+    assert lacking(store, workloads, Board("GPU-2", BOARD.device), DEFINITION) == wanted
+
+
+def test_a_profile_under_other_settings_does_not_count(store: Store) -> None:
+    workloads = store.workloads()
+    (first, *rest) = lacking(store, workloads, BOARD, DEFINITION)
+    other = replace(made_up(first, BOARD, 64.0), setting='{"tf32_convolution":false}')
+    store.save_profiles([other])
+    assert lacking(store, workloads, BOARD, DEFINITION) == [first, *rest]
+    assert known_profiles(store, workloads, BOARD.device) == {}
+
+
+def test_ones_own_board_goes_before_others(store: Store) -> None:
+    other = Board("GPU-2", BOARD.device)
+    store.save_board(samples.DEVICE, other)
+    first = lacking(store, store.workloads(), BOARD, DEFINITION)[0]
+    store.save_profiles([made_up(first, BOARD, 64.0), made_up(first, other, 128.0)])
+    for board in (BOARD, other):
+        known = known_profiles(store, store.workloads(), BOARD.device, board.uuid)
+        assert known[first.key].board == board
+
+
+def test_the_ratio_is_that_of_memory_to_what_must_move(store: Store) -> None:
+    workloads = store.workloads()
+    conv = next(c for c in launching(workloads).values() if c.kind == "conv2d")
+    counted = KINDS["conv2d"].bytes_moved(conv)
+    (found,) = compare(workloads, {conv.key: made_up(conv, BOARD, 0.5 * counted)})
+    assert found.bytes_ratio == pytest.approx(0.5) and found.is_far
+    assert found.flops_ratio is None  # of one unit a metric was missing
+    assert found.kernels == ("one", "two")
+    assert median_difference([found]) == pytest.approx(0.5)
+    (near,) = compare(workloads, {conv.key: made_up(conv, BOARD, 1.1 * counted)})
+    assert not near.is_far
+    (unseen,) = compare(workloads, {conv.key: made_up(conv, BOARD, None)})
+    assert unseen.bytes_ratio is None and not unseen.is_far
+    assert median_difference([unseen]) is None
+
+
+def test_a_csv_without_a_board_is_refused(store: Store, tmp_path: Path) -> None:
+    from tests.counters.test_report import RAW
+
+    path = tmp_path / "a.csv"
+    path.write_text(RAW.replace("opdb board", "another board"))
+    with pytest.raises(InputError, match="no range in it names the board"):
+        take_csv(store, path)
+
+
+def test_points_take_the_unit_that_did_most() -> None:
+    with open_store(str(published.database()), create=False) as store:
+        workload = store.workloads("resnet50", batch_size=32, dtype="float32")[0]
+        predictor = predictor_for(store, published.DEVICE)
+        board = store.boards(published.DEVICE)[0]
+        profiles = {p.configuration: p for p in doubled([workload], board)}
+        counted = study(store, predictor, [workload], "graph")
+        seen = study(store, predictor, [workload], "graph", profiles=profiles)
+        none = study(store, predictor, [workload], "graph", profiles={})
+    assert not any("hardware counters" in note for note in counted.notes)
+    assert none.models[0].points == counted.models[0].points
+    assert "operations and bytes of 0 of" in none.notes[0]
+    linear = next(p for p in seen.models[0].points if p.configuration.kind == "linear")
+    assert linear.unit == "tf32" and linear.metered  # where counting says float32
+    assert seen.models[0].bytes_moved == pytest.approx(2 * counted.models[0].bytes_moved)
+    assert seen.models[0].flops == pytest.approx(counted.models[0].flops)

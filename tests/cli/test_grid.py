@@ -49,9 +49,7 @@ def grid(opdb: Opdb) -> Path:
 def test_a_grid_is_benched_without_any_model_and_resumes(
     opdb: Opdb, grid: Path, database: Path
 ) -> None:
-    ran = opdb("bench", "--grid", grid, "--device", "cpu", "--duplicates", 0, "--json")
-    assert ran.status == 0, ran.err
-    found = json.loads(ran.out)
+    found = opdb.json("bench", "--grid", grid, "--device", "cpu", "--duplicates", 0)
     assert (found["configurations"], found["outcomes"]) == (4, {"ok": 8})
     assert found["grid"] == {
         "file": "grid.yml",
@@ -90,11 +88,11 @@ def test_status_counts_what_belongs_to_no_workload(opdb: Opdb, grid: Path, datab
         store.save_workload(
             Workload("made", "builtin", "0", inputs, 1, "float32", "contiguous", calls=calls)
         )
-    [device] = json.loads(opdb("show", "--json").out)["devices"]
+    [device] = opdb.json("show")["devices"]
     assert (device["measured"], device["measured_of_no_workload"]) == (4, len(others))
     assert device["pending"] == {"relu": 1}, "a grid is pending where it is asked for alone"
     assert "4 configurations measured (3 of no workload), 0 model runs" in opdb("show").out
-    found = json.loads(opdb("bench", "--device", "cpu", "--duplicates", 0, "--json").out)
+    found = opdb.json("bench", "--device", "cpu", "--duplicates", 0)
     assert found["configurations"] == 1
 
 
@@ -126,33 +124,6 @@ def test_a_sample_that_cannot_be_had_is_said(opdb: Opdb) -> None:
 
 
 LARGE = GRID.replace("[8, 16]", "{from: 1, to: 6000}")
-BAD = [
-    (
-        ["--grid", "grid.yml"],
-        "grid.yml: 12000 combinations, more than 10000; give fewer values or a sample",
-    ),
-    (["linear", "--grid", "grid.yml"], "linear and --grid grid.yml: give kinds or a grid"),
-    (["--grid", "none.yml"], "none.yml: no such file"),
-    (["--grid", "typo.yml"], "typo.yml: unknown key argumets; did you mean 'arguments'?"),
-    (["--grid", "name.yml"], "name.yml: operator: unknown operator 'nn.Linaer'; did you mean"),
-    (["--grid", "none_fits.yml"], "none_fits.yml: none of its combinations can be called: 1: "),
-]
-
-
-@pytest.mark.parametrize(("more", "said"), BAD, ids=[said[:30] for _, said in BAD])
-def test_a_grid_that_cannot_be_taken_is_one_message_and_changes_nothing(
-    opdb: Opdb, tmp_path: Path, more: list[str], said: str
-) -> None:
-    Path("grid.yml").write_text(LARGE)
-    Path("typo.yml").write_text("operator: nn.Linear\nargumets: {}\n")
-    Path("name.yml").write_text("operator: nn.Linaer\n")
-    Path("none_fits.yml").write_text(GRID.replace("[8, 16]", "8").replace("0, 0.9", "0"
-        ).replace("[batch, in_features]", "[batch, 3]"))  # fmt: skip
-    before = snapshot(tmp_path)
-    ran = opdb("bench", "--device", "cpu", "--quiet", *more)
-    assert (ran.status, ran.out) == (2, "")
-    assert said in ran.err and len(ran.err.splitlines()) == 1
-    assert snapshot(tmp_path) == before
 
 
 def test_a_large_grid_is_taken_where_that_is_said(
@@ -166,12 +137,6 @@ def test_a_large_grid_is_taken_where_that_is_said(
     ran = opdb(*command, "--yes")
     assert ran.status == 0, ran.err
     assert ran.out.splitlines()[0] == "grid.yml: 12 configurations of 1002 combinations"
-
-
-def test_what_is_about_a_grid_needs_one(opdb: Opdb) -> None:
-    for option in ("--dry-run", "--yes"):
-        ran = opdb("bench", option)
-        assert ran.status == 2 and "give --grid FILE" in ran.err
 
 
 def test_harvest_of_the_summary_files_passes_grids_over(opdb: Opdb) -> None:

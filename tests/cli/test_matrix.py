@@ -17,9 +17,16 @@ import psutil
 import pytest
 from PIL import Image
 
+from opdb.errors import ClaimLostError
+from opdb.harvest.passes import harvest
+from opdb.models import checked
 from opdb.records import ModelRun
+from opdb.runs import DriverOptions
+from opdb.spec import ModelSpec
 from opdb.store import open_store
 from opdb.store.claims import held
+from opdb.store.lease import Claim
+from opdb.studies.train.running import Training, train_alone
 from tests.cli.conftest import Opdb
 from tests.matrix import short
 from tests.paths import python_path
@@ -123,7 +130,7 @@ def test_what_failed_stays_failed_until_it_is_tried_again(opdb: Opdb, tmp_path: 
     assert [run.outcome for run in stored(tmp_path)] == outcomes
     assert opdb("train", file, "--retry", "--quiet", "--allow-code").status == 0
     assert [run.outcome for run in stored(tmp_path)] == [*outcomes, "ok", "ok"]
-    states = json.loads(opdb("train", file, "--status", "--json").out)["states"]
+    states = opdb.json("train", file, "--status")["states"]
     assert states == {"done": 3}
 
 
@@ -167,33 +174,22 @@ def test_tables_of_a_device_that_is_elsewhere(opdb: Opdb, tmp_path: Path) -> Non
     assert unknown.status == 2 and f"did you mean '{device.slug}'" in unknown.err
 
 
-@pytest.mark.parametrize(
-    ("text", "arguments", "said"),
-    [
-        ("models: resnet81", (), "unknown model 'resnet81'; did you mean"),
-        ("models: mlp\nimages: nowhere", (), "images: found 'nowhere'; there is no such folder"),
-        ("models: mlp\nbatchsizes: 3", (), "unknown key batchsizes; did you mean 'batch_sizes'?"),
-        ("models: mlp", ("--only", "mlp-b2"), "unknown label 'mlp-b2'; valid: mlp-b1-fp32"),
-        ("models: mlp", ("--plan", "--status"), "give --plan or --status, not both"),
-        ("models: mlp", ("--again",), "--again is for single runs"),
-        ("models: mlp", ("--device", "cpu"), "--device is for --status"),
-        ("models: mlp", ("--csv", "no/such/folder.csv"), "there is no folder"),
-        ("models: mlp", ("--plot", "m.svg"), "figures are PNG files"),
-    ],
-)
-def test_what_cannot_be(
-    opdb: Opdb, tmp_path: Path, text: str, arguments: tuple[str, ...], said: str
-) -> None:
-    ran = opdb("train", matrix(text), *arguments)
-    assert ran.status == 2, ran.err
-    assert said in ran.err and "Traceback" not in ran.err
-    assert not (tmp_path / "opdb.sqlite").exists() or stored(tmp_path) == []
-
-
 def test_a_folder_of_a_models_name_is_not_in_its_way(opdb: Opdb) -> None:
     Path("mlp").mkdir()
     ran = opdb("train", matrix("models: [mlp]\n"), "--plan", "--json")
     assert ran.status == 0 and len(json.loads(ran.out)["left"]) == 1
+
+
+def test_a_training_that_another_took_over_is_not_stored(tmp_path: Path) -> None:
+    options = DriverOptions(warmup_iters=1, iters=2, repeats=1, label="one")
+    foreign = Claim("matrix", "one", "another:1:0.00")
+    request = checked(ModelSpec("mlp", phase="training", batch_size=2))
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        store.save_workload(workload := harvest(request))
+        training = Training(request, workload.key, "cpu", options, foreign)
+        with pytest.raises(ClaimLostError, match="another worker took one over"):
+            train_alone(training, store.url, lambda: None)
+        assert store.model_runs() == []
 
 
 # Real processes, stopped in the middle
@@ -254,6 +250,7 @@ def resumes(opdb: Opdb, tmp_path: Path) -> None:
     assert [run.facts["label"] for run in runs] == [f"mlp-b{n}-fp32-{TAIL}" for n in (2, 4, 8)]
 
 
+@pytest.mark.slow
 def test_kill_9_costs_the_run_in_flight_alone(opdb: Opdb, tmp_path: Path) -> None:
     process = started(tmp_path)
     children = in_the_second_run(process, tmp_path)
@@ -263,6 +260,7 @@ def test_kill_9_costs_the_run_in_flight_alone(opdb: Opdb, tmp_path: Path) -> Non
     resumes(opdb, tmp_path)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_with_a_word(opdb: Opdb, tmp_path: Path) -> None:
     process = started(tmp_path)
     children = in_the_second_run(process, tmp_path)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from opdb.commands.measure import TRAININGS
+from opdb.files import AppendedCsv
 from opdb.store import open_store
-from tests.cli.conftest import Opdb, read
+from tests.cli.conftest import Opdb
+from tests.store import samples
 
 MLP = ("mlp", "--input-size", 16, "--device", "cpu")
 
@@ -43,7 +48,7 @@ def test_layers_are_shown_by_their_path_the_slowest_first(opdb: Opdb) -> None:
     units = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
     times = [float(time) * units[unit] for _, time, unit in map(str.split, lines[after + 2 :])]
     assert times == sorted(times, reverse=True) and times[-1] > 0
-    found = json.loads(opdb("measure", *MLP, "--repeats", 1, "--layers", "--json").out)
+    found = opdb.json("measure", *MLP, "--repeats", 1, "--layers")
     assert found[0]["layers"].keys() == {"0", "1", "2", "3", "4"}
 
 
@@ -74,20 +79,11 @@ def test_one_failure_is_one_line(opdb: Opdb) -> None:
     assert len(ran.err.splitlines()) == 1
 
 
-def test_every_batch_size_of_a_summary_file(opdb: Opdb) -> None:
-    Path("net.yml").write_text("model: mlp\ninput_size: [16]\nbatch_sizes: [1, 4]\n")
-    ran = opdb("measure", "net.yml", "--device", "cpu", "--repeats", 1, "--json")
-    assert ran.status == 0, ran.err
-    assert [f["batch_size"] for f in json.loads(ran.out)] == [1, 4]
-
-
 def test_a_run_is_the_truth_beside_its_prediction(opdb: Opdb) -> None:
     """Harvest, bench, measure, predict and validate, end to end on the processor."""
     assert opdb("measure", *MLP, "--repeats", 3, "--quiet").status == 0
     assert opdb("bench", "--device", "cpu", "--quiet").status == 0
-    ran = opdb("predict", "mlp", "--input-size", 16, "--json")
-    assert ran.status == 0, ran.err
-    found = read(ran.out)
+    found = opdb.read("predict", "mlp", "--input-size", 16)
     assert found["coverage"]["calls"] == found["coverage"]["time"] == 1
     assert found["coverage"]["energy"] is None
     assert (found["energy_j"], found["power_w"]) == (None, None)
@@ -95,9 +91,7 @@ def test_a_run_is_the_truth_beside_its_prediction(opdb: Opdb) -> None:
     assert found["measured"]["attribution_energy"] is None
     ratio = found["time_s"] / found["measured"]["time_s"]
     assert found["measured"]["attribution_time"] == pytest.approx(ratio)
-    ran = opdb("validate", "--json")
-    assert ran.status == 0
-    document = json.loads(ran.out)
+    document = opdb.json("validate")
     assert len(document["rows"]) == 1 and document["summary"]["energy"] is None
     assert opdb("validate").status == 0
     assert re.search(r"^energy +–", opdb("predict", "mlp", "--input-size", 16).out, re.MULTILINE)
@@ -127,3 +121,127 @@ def test_such_runs_are_in_the_json_of_a_harvest(opdb: Opdb, tmp_path: Path) -> N
     harvest = ("harvest", "mlp", "--input-size", 16, "--json")
     found = [json.loads(opdb(*harvest).out)[0]["runs_of_other_calls"] for _ in range(2)]
     assert found == [1, 0]
+
+
+STEP = ("mlp", "--phase", "training", "--batch-size", 4)
+
+
+def test_a_step_is_harvested_benched_measured_and_predicted(opdb: Opdb) -> None:
+    [found] = opdb.read("harvest", *STEP)
+    assert found["training"] == {"optimizer": "sgd", "accumulation": 1}
+    assert found["by_kind"]["linear backward"] == {"calls": 3, "configurations": 3}
+    assert found["by_kind"]["sgd update"]["calls"] == 1
+    assert opdb("bench", "--device", "cpu", "--precision", 10, "--duplicates", 0).status == 0
+    assert opdb("measure", *STEP, "--device", "cpu", "--repeats", 1).status == 0
+    answer = opdb.read("predict", *STEP)
+    assert answer["coverage"]["calls"] == 1 and answer["missing"] == []
+    assert answer["measured"]["time_s"] > 0 and answer["time_s"] > 0
+    assert answer["phase"] == "training"
+
+
+def test_another_optimizer_is_another_workload(opdb: Opdb) -> None:
+    assert opdb("harvest", *STEP).status == 0
+    with open_store() as store:
+        store.save_campaign(samples.campaign())
+    ran = opdb("predict", *STEP, "--optimizer", "adamw", "--no-harvest")
+    assert ran.status == 2
+    assert "harvested for batch 4 float32 training adamw" in ran.err
+    assert "--phase training --optimizer adamw" in ran.err
+
+
+def test_autocast_is_part_of_a_workload(opdb: Opdb) -> None:
+    ran = opdb("harvest", *STEP, "--autocast", "bf16", "--json")
+    assert ran.status == 0, ran.err
+    assert opdb("bench", "--device", "cpu", "--precision", 10, "--duplicates", 0).status == 0
+    answer = opdb.read("predict", *STEP, "--autocast", "bfloat16")
+    assert answer["coverage"]["calls"] == 1
+    ran = opdb("predict", *STEP, "--autocast", "float16", "--no-harvest")
+    assert ran.status == 2
+    assert "only for: batch 4 float32 autocast bfloat16 training sgd" in ran.err
+    assert "--autocast float16 --phase training" in ran.err
+
+
+def test_a_summary_file_may_say_how_a_step_is_made(opdb: Opdb) -> None:
+    text = (
+        "model: mlp\nphase: training\noptimizer: adamw\naccumulation: 2\nbatch_sizes: [3]\n"
+        "variants:\n  - {autocast: bfloat16}\n"
+    )
+    Path("net.yml").write_text(text)
+    found, cast = opdb.read("harvest", "net.yml")
+    assert found["training"] == cast["training"] == {"optimizer": "adamw", "accumulation": 2}
+    assert found["by_kind"]["linear backward"]["calls"] == 6
+
+
+def test_what_a_backward_pass_lacks_is_told_with_its_pass(opdb: Opdb) -> None:
+    assert opdb("harvest", *STEP).status == 0
+    assert opdb("bench", "relu", "--device", "cpu", "--precision", 10).status == 0
+    ran = opdb("predict", *STEP, "--no-estimates")
+    assert ran.status == 0, ran.err
+    missing = ran.out[ran.out.index("not measured") :]
+    assert "linear backward" in missing and "sgd update" in missing
+
+
+DRIVEN = ("mlp", "--phase", "training", "--batch-size", 4, "--backend", "cpu")
+SHORT = ("--iters", 3, "--warmup-iters", 1, "--repeat", 2)
+
+
+def test_a_run_prints_its_line_is_stored_and_appended(opdb: Opdb, tmp_path: Path) -> None:
+    for number in range(2):
+        ran = opdb("measure", *DRIVEN, *SHORT, "--label", f"run {number}", "--csv", "runs.csv")
+        assert ran.status == 0, ran.err
+        found = re.match(r"MEASURED_SEC=([\d.]+) IMGS_PER_SEC=([\d.]+)\n", ran.out)
+        assert found is not None
+        assert float(found[2]) == pytest.approx(12 / float(found[1]), rel=1e-3)
+    with Path("runs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == ["run 0", "run 1"]
+    assert {row["precision"] for row in rows} == {"float32"}
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        [workload] = store.workloads("mlp")
+        runs = store.model_runs(workload.key)
+    assert [run.facts["label"] for run in runs] == ["run 0", "run 1"]
+    assert [run.id for run in runs] == [row["run"] for row in rows]
+
+
+def test_json_is_the_row(opdb: Opdb) -> None:
+    ran = opdb("measure", *DRIVEN, *SHORT, "--grad-accum-steps", 2, "--json", "--quiet")
+    assert (ran.status, ran.err) == (0, "")
+    [row] = json.loads(ran.out)
+    assert [*row] == TRAININGS.fields
+    assert (row["accumulation"], row["optimizer"], row["outcome"]) == (2, "sgd", "ok")
+    assert row["images_per_s"] == pytest.approx(2 * 4 * 3 / row["measured_s"])
+    assert row["energy_j"] is None and row["peak_memory_bytes"] is None
+
+
+def test_mixed_precision_falls_back_and_says_so(opdb: Opdb) -> None:
+    ran = opdb("measure", *DRIVEN, *SHORT, "--precision", "amp", "--json")
+    assert ran.status == 0
+    assert "mixed precision is for NVIDIA GPUs, not for 'cpu': trained in fp32" in ran.err
+    assert json.loads(ran.out)[0]["precision"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("--backend", "cpu", "--images", "."), 2, "does not take a batch of images alone"),
+        (("--backend", "cpu", "--nvtx"), 3, "NVTX ranges need a GPU"),
+        (("--device", "cpu", "--mode", "compile"), 2, "not measured in mode 'compile'"),
+    ],
+)
+def test_what_cannot_be(opdb: Opdb, arguments: tuple[str, ...], status: int, said: str) -> None:
+    ran = opdb("measure", *STEP, *arguments)
+    assert ran.status == status, ran.err
+    assert said in ran.err and "Traceback" not in ran.err
+
+
+def test_rows_go_to_a_pipe_as_well(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    columns = TRAININGS.fields
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        AppendedCsv(pipe, columns).append(dict.fromkeys(columns, "x"))
+        header, row = os.read(reader, 10_000).decode().splitlines()
+        assert header == ",".join(columns) and row == ",".join(["x"] * len(columns))
+    finally:
+        os.close(reader)

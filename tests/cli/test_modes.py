@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from opdb.predict.predictor import predictor_for
 from opdb.records import ModelRun
+from opdb.runs import ModelRunSpec, RunTable
+from opdb.spec import ModelSpec
 from opdb.store import open_store
-from opdb.studies.modes import MODES
+from opdb.studies.modes import MODES, mode_rows, policy
 from tests import published
-from tests.cli.conftest import Opdb, read
+from tests.cli.conftest import Opdb
+from tests.store import samples
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -27,9 +32,7 @@ def runs(folder: Path) -> list[ModelRun]:
 
 
 def test_modes_are_measured_compared_and_stored(opdb: Opdb, tmp_path: Path) -> None:
-    ran = opdb("modes", *MLP, "--batch-sizes", 1, 2, "--modes", "eager,dynamo", "--json")
-    assert ran.status == 0, ran.err
-    found = json.loads(ran.out)
+    found = opdb.json("modes", *MLP, "--batch-sizes", 1, 2, "--modes", "eager,dynamo")
     rows = found["rows"]
     assert [(r["batch_size"], r["mode"]) for r in rows] == [
         (size, mode) for size in (1, 2) for mode in ("eager", "dynamo")
@@ -67,7 +70,7 @@ def test_savings_of_the_operators_where_all_are_measured(opdb: Opdb) -> None:
     assert opdb("bench", "--device", "cpu", "--quiet").status == 0
     ran = opdb("modes", *MLP, "--modes", "eager", "--json", "--quiet")
     [row] = json.loads(ran.out)["rows"]
-    summed = read(opdb("predict", "mlp", "--input-size", 16, "--mode", "graph", "--json").out)
+    summed = opdb.read("predict", "mlp", "--input-size", 16, "--mode", "graph")
     assert row["operators_time_s"] == summed["time_s"] and row["operators_coverage_time"] == 1
     wanted = 1 - row["time_s"] / summed["time_s"]
     assert row["saving_time_of_operators"] == pytest.approx(wanted)
@@ -103,28 +106,9 @@ def test_what_is_stored_is_shown_where_nothing_can_be_measured(opdb: Opdb, tmp_p
     assert len({row["model"] for row in shown["rows"]}) == 15
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("alexnt",), "unknown model 'alexnt'; did you mean 'alexnet'? (of those measured on nvid"),
-        (("alexnet", "--batch-sizes", 7), "no run of that on nvidia-h200"),
-        (("alexnet", "--modes", "trace"), "no run of that on nvidia-h200"),
-        (("--device", "nvidia-x"), "unknown device 'nvidia-x'"),
-    ],
-    ids=str,
-)
-def test_what_is_not_stored(
-    opdb: Opdb, tmp_path: Path, arguments: tuple[object, ...], said: str
-) -> None:
-    published.copy_to(tmp_path / "opdb.sqlite")
-    ran = opdb("modes", "--stored", *arguments)
-    assert ran.status == 2 and ran.err.count("\n") == 1 and said in ran.err
-
-
+@pytest.mark.slow
 def test_all_modes_of_the_device_unless_said(opdb: Opdb) -> None:
-    ran = opdb("modes", *MLP, "--json")
-    assert ran.status == 0, ran.err
-    found = json.loads(ran.out)
+    found = opdb.json("modes", *MLP)
     modes = ["eager", "compile", "compile:max-autotune", "dynamo", "trace"]
     assert [row["mode"] for row in found["rows"]] == modes
     assert found["left_out"].keys() == {"graph", "compile:reduce-overhead"}
@@ -141,7 +125,7 @@ def test_a_model_that_is_left_as_it_is_is_no_full_row(opdb: Opdb) -> None:
     for line, mode in zip(lines[1:3], ("compile", "dynamo"), strict=True):
         assert line.split("float32 3x8")[1].split() == [mode, *"–––––––", "0", "0"]
     assert f"{HERE}:recurrent batch 2 float32 3x8 compile, dynamo: not compiled: dynamo" in ran.out
-    [_, *left] = json.loads(opdb("modes", *model, "--modes", "eager,compile", "--json").out)["rows"]
+    [_, *left] = opdb.json("modes", *model, "--modes", "eager,compile")["rows"]
     row: dict[str, Any]
     for row in left:
         assert (row["outcome"], row["compiled"], row["time_s"]) == ("unsupported", False, None)
@@ -151,9 +135,7 @@ def test_a_mode_that_fails_does_not_stop_the_others_nor_fail_the_command(
     opdb: Opdb, tmp_path: Path
 ) -> None:
     model = (f"{HERE}:refused", "--device", "cpu", "--repeats", 1, "--modes", "trace,eager")
-    ran = opdb("modes", *model, "--json")
-    assert ran.status == 0, ran.err
-    rows = json.loads(ran.out)["rows"]
+    rows = opdb.json("modes", *model)["rows"]
     assert [(row["mode"], row["outcome"]) for row in rows] == [("eager", "ok"), ("trace", "error")]
     assert opdb("modes", *model, "--quiet").status == 0 and len(runs(tmp_path)) == 2
     assert opdb("modes", *model, "--retry", "--quiet").status == 0
@@ -168,41 +150,31 @@ def test_too_large_a_batch_in_every_mode(opdb: Opdb) -> None:
     assert "eager: out_of_memory: " in ran.err and "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        ((*MLP, "--modes", "compil"), 2, "did you mean 'compile'? (modes: eager, graph, compile,"),
-        ((*MLP, "--modes", "graph"), 3, "mode 'graph' needs a CUDA device"),
-        ((*MLP, "--modes", "eager,compile:reduce-overhead"), 3, "needs a CUDA device"),
-        ((*MLP, "--batch-sizes", "0"), 2, "--batch-sizes '0': give whole numbers of 1 or more"),
-        ((*MLP, "--batch-sizes", "9" * 11), 2, "of 1 or more, with 10 digits at most"),
-        (("mlp", "--input-size", "9" * 11), 2, "of 1 or more, with 10 digits at most, as in"),
-        ((*MLP, "--batch-sizes", "x"), 2, "--batch-sizes 'x'"),
-        ((*MLP, "--batch-sizes", "4", "8x"), 2, "unknown model '8x'"),
-        (("7", "--batch-sizes", "4", "8"), 2, "no model is named, only batch sizes"),
-        ((*MLP, "--csv", "none/x.csv"), 2, "there is no folder none"),
-        ((*MLP, "--csv", "."), 2, "it is a folder"),
-        (("mpl", "--device", "cpu"), 2, "unknown model 'mpl'; did you mean"),
-    ],
-    ids=str,
-)
-def test_bad_input_is_one_message(
-    opdb: Opdb, tmp_path: Path, arguments: tuple[object, ...], status: int, said: str
-) -> None:
-    ran = opdb("modes", *arguments)
-    assert (ran.status, ran.out) == (status, ""), ran.err
-    assert said in ran.err and "Traceback" not in ran.err
-    assert not (tmp_path / "opdb.sqlite").exists()
+LESS_POWER = replace(samples.DEVICE, slug="nvidia-h200-500w", power_limit_w=500.0)
 
 
-def test_a_model_that_fails_does_not_stop_the_others(opdb: Opdb) -> None:
-    given = ("tests.bench.test_model:unbuildable", *MLP, "--modes", "eager")
-    ran = opdb("modes", *given, "--json", "--quiet")
-    assert ran.status == 2 and "no such file" in ran.err
-    assert [row["model"] for row in json.loads(ran.out)["rows"]] == ["mlp"]
-
-
-def test_build_refuses_a_mode_that_cannot_be_predicted(opdb: Opdb) -> None:
-    ran = opdb("build", "mlp", "--mode", "compile", "--device", "cpu")
-    assert (ran.status, ran.out) == (2, "")
-    assert "mode 'compile' cannot be predicted here; use eager, graph" in ran.err
+def test_runs_under_another_power_limit_stand_apart(tmp_path: Path) -> None:
+    """The same board is one of two devices; what a mode saves is not what a limit costs."""
+    workload = samples.workload()
+    eager = samples.model_run(workload)
+    slower = replace(eager, id="run-2", campaign="campaign-2", mode="graph")
+    with open_store(str(tmp_path / "limits.sqlite")) as store:
+        store.save_workload(workload)
+        full = samples.campaign()
+        less = samples.campaign("campaign-2", device=LESS_POWER)
+        for campaign in (full, less):
+            store.save_campaign(campaign)
+        for run in (eager, slower):
+            store.save_model_run(run)
+        for campaign, mode in ((full, "eager"), (less, "graph")):
+            torch = campaign.environment["torch"]
+            counted = policy(campaign.board, torch)
+            specs = [
+                ModelRunSpec(ModelSpec("m"), workload.key, each, counted.boards)
+                for each in ("eager", "graph")
+            ]
+            left = RunTable(counted, counted.runs(store)).pending(specs)
+            assert [spec.mode for spec in specs if spec not in left] == [mode]
+            used = predictor_for(store, campaign.device)
+            [row] = mode_rows(store, used, campaign.board.uuid, [workload])
+            assert row.mode == mode

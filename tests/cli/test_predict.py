@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import shutil
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from opdb.store import open_store
-from tests import published
-from tests.cli import never_harvested
-from tests.cli.conftest import Opdb, read, snapshot
-from tests.paths import python_path
+from tests.cli.conftest import Opdb, read
 from tests.store import samples
 
 RESNET152 = ("predict", "resnet152", "--batch-size", 32)
@@ -27,12 +20,6 @@ KEYS = {
     *("power_w", "coverage", "target", "target_met", "measured", "missing"),
     "estimated",
 }
-
-
-@pytest.fixture
-def h200(opdb: Opdb, tmp_path: Path) -> Path:
-    """The database of `opdb`: the published set."""
-    return published.copy_to(tmp_path / "opdb.sqlite")
 
 
 def drop(path: Path, statement: str, *values: str) -> None:
@@ -87,7 +74,7 @@ def test_people_are_shown_the_truth_beside_the_prediction(opdb: Opdb, h200: Path
 def test_a_measured_value_outside_the_interval_is_said_to_be(opdb: Opdb, h200: Path) -> None:
     """In the tables of predict and validate, and in JSON; one inside is a number alone."""
     densenet = ("predict", "densenet121", "-b", 32, "--mode", "graph")
-    found = read(opdb(*densenet, "--json").out)
+    found = opdb.read(*densenet)
     low, high = found["time_s_low"], found["time_s_high"]
     measured = found["measured"]
     assert not low <= measured["time_s"] <= high
@@ -114,7 +101,7 @@ def test_a_measured_value_outside_the_interval_is_said_to_be(opdb: Opdb, h200: P
 def test_a_measured_value_whose_repeats_disagree_carries_its_flag(opdb: Opdb, h200: Path) -> None:
     """A run of EfficientNet-B0 of which no three repeats agree, beside one of ResNet-152."""
     asked = ("efficientnet_b0", "-b", 32, "--mode", "eager", "--board", "GPU-7c54e2c6")
-    found = read(opdb("predict", *asked, "--json").out)["measured"]
+    found = opdb.read("predict", *asked)["measured"]
     assert found["repeat_spread"] > 0.03
     assert any("repeats" in flag for flag in found["flags"])
     said = opdb("predict", *asked).out
@@ -124,7 +111,7 @@ def test_a_measured_value_whose_repeats_disagree_carries_its_flag(opdb: Opdb, h2
     several = opdb("predict", model, "resnet18", *rest).out.splitlines()
     [row] = [line for line in several if line.startswith("efficientnet_b0")]
     assert ", uneven " in row
-    steady = read(opdb(*RESNET152, "--json").out)["measured"]
+    steady = opdb.read(*RESNET152)["measured"]
     assert steady["repeat_spread"] < 0.03 and "repeats agree" not in opdb(*RESNET152).out
 
 
@@ -151,7 +138,7 @@ def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h2
     for share in found["missing"]:
         about = {"kind", "pass", "configuration", "count", "share_time", "share_energy"}
         assert share.keys() == about
-    estimated = read(opdb(*RESNET152, "--target", 0.9, "--json").out)
+    estimated = opdb.read(*RESNET152, "--target", 0.9)
     assert estimated["target_met"] is False, "estimates cover nothing"
     assert estimated["time_s"] > found["time_s"] and not estimated["missing"]
     ran = opdb(*RESNET152)
@@ -168,155 +155,11 @@ def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h2
     assert estimated["how_to_measure"] in last
 
 
-PROGRAM = """
-import sys
-from opdb.cli import main
-status = main(sys.argv[1:])
-print(sorted({"torch", "scipy"} & sys.modules.keys()), file=sys.stderr)
-sys.exit(status)
-"""
-
-
-@pytest.mark.parametrize("arguments", [(*RESNET152, "--target", 0.9), ("validate", "resnet50")])
-def test_neither_torch_nor_scipy_is_imported(
-    opdb: Opdb, h200: Path, arguments: tuple[object, ...]
-) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": python_path()},
-    )
-    assert (ran.returncode, ran.stderr) == (0, "[]\n")
-
-
 def test_a_reader_changes_nothing(opdb: Opdb, h200: Path) -> None:
     before = h200.read_bytes()
     assert opdb(*RESNET152).status == 0
     assert opdb("validate").status == 0
     assert h200.read_bytes() == before
-
-
-BAD = [
-    (["resnet15"], "unknown model 'resnet15'; did you mean 'resnet152'"),
-    (["mlp", "--no-harvest"], "mlp was not harvested for batch 1 float32 into "),
-    (["meta-llama/Llama-9-8B"], "unknown model 'meta-llama/Llama-9-8B'"),
-    (
-        ["resnet50", "-b", "7", "--no-harvest"],
-        "resnet50 was not harvested for batch 7 float32, only for: ",
-    ),
-    (["resnet50", "-b", "7", "--mode", "compile"], "was not harvested for batch 7 float32"),
-    (
-        ["resnet50", "-b", "7", "--device", "nvidia-h20"],
-        "unknown device 'nvidia-h20'; did you mean",
-    ),
-    (["resnet50", "-b", "7", "--board", "nope"], "nope"),
-    (["resnet50", "--dtype", "float8"], "unknown --dtype 'float8'"),
-    (["resnet50", "--mode", "grpah"], "unknown --mode 'grpah'; did you mean 'graph'"),
-    (["resnet50", "--mode", "trace"], "mode 'trace' cannot be predicted here; use eager, graph"),
-    (["resnet50", "--mode", "compile"], "--batch-size 1 --dtype float32 --mode compile"),
-    (
-        ["resnet50", "--algorithm", "winogard"],
-        "'winograd'? (all of them: direct, gemm",
-    ),
-    (["resnet50", "--algorithm", "all"], "--algorithm all: a prediction is under one algorithm"),
-    (["resnet50", "--algorithm", "fft", "--algorithm", "gemm"], "--algorithm is given 2 times"),
-    (
-        ["resnet50", "--algorithm", "gemm", "--mode", "eager"],
-        "mode 'eager' cannot be predicted",
-    ),
-    (["resnet50", "--algorithm", "gemm", "--mode", "compile"], "have no host times"),
-    (["resnet50", "--algorithm", "gemm", "--mode", "grpah"], "unknown --mode 'grpah'"),
-    (["resnet50", "--algorithm", "gemm", "--phase", "training"], "in forward passes alone"),
-    (["resnet50", "--device", "nvidia-h20"], "unknown device 'nvidia-h20'; did you mean"),
-    (["resnet50", "--target", "1.7"], "--target 1.7: give a share between 0 and 1"),
-    (["resnet50", "--target", "-0.1"], "--target -0.1: give a share between 0 and 1"),
-    (["resnet50", "--target", "abc"], "--target"),
-    (["resnet50", "--target", "nan"], "--target nan: give a share between 0 and 1"),
-    (["resnet50", "--target", "inf"], "--target inf: give a share between 0 and 1"),
-    (["resnet50", "--batch-size", "0"], "--batch-size"),
-    (["resnet50", "--batch-size", "-3"], "--batch-size"),
-    (["resnet50", "--input-size", "3x0x4"], "--input-size '3x0x4'"),
-    (
-        ["resnet50", "--phase", "training", "--no-harvest"],
-        "was not harvested for batch 1 float32 training",
-    ),
-    (["measurements/none.yml"], "measurements/none.yml: no such file"),
-    (["resnet50", "--db", "none.sqlite"], "database none.sqlite: there is none"),
-    (["resnet50", "--db", "empty.sqlite"], "holds no measurements; run opdb bench"),
-    (["resnet50", "--db", "folder"], "database folder: it is a folder"),
-    (["resnet50", "--db", "text.sqlite"], "text.sqlite: it is not an SQLite file"),
-    (["resnet50", "--db", "truncated.sqlite"], "truncated.sqlite: it is truncated"),
-    (["resnet50", "--db", "foreign.sqlite"], "foreign.sqlite: it is not an opdb database"),
-    (["resnet50", "--db", "newer.sqlite"], "newer.sqlite: its schema 99 is not the one"),
-    (["tiny", "-b", "2", "--db", "harvested.sqlite"], "holds no measurements; run opdb bench"),
-    ([], "Missing argument 'MODEL'"),
-]
-BAD_VALIDATE = [
-    (["resnet15"], "unknown model 'resnet15'; did you mean 'resnet152'"),
-    (["--within", "-1"], "--within -1: give a share between 0 and 1"),
-    (["--within", "nan"], "--within nan: give a share between 0 and 1"),
-    (["--within", "much"], "--within"),
-    (["--device", "nvidia-h20"], "unknown device 'nvidia-h20'; did you mean"),
-    (["--db", "none.sqlite"], "database none.sqlite: there is none"),
-    (["--db", "harvested.sqlite"], "holds no measurements; run opdb bench"),
-    (["--db", "newer.sqlite"], "newer.sqlite: its schema 99 is not the one"),
-    (
-        ["tiny", "--db", "unmeasured.sqlite"],
-        "no measured run to validate against; run opdb measure",
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def unusable(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of databases that cannot be used."""
-    folder = tmp_path_factory.mktemp("unusable")
-    (folder / "folder").mkdir()
-    (folder / "text.sqlite").write_text("nothing of ours")
-    (folder / "truncated.sqlite").write_bytes(published.database().read_bytes()[:50_000])
-    drop(folder / "foreign.sqlite", "CREATE TABLE song (title TEXT)")
-    for name in ("newer", "harvested", "empty", "unmeasured"):
-        with open_store(str(folder / f"{name}.sqlite")) as store:
-            if name in ("harvested", "unmeasured"):
-                store.save_workload(samples.workload())
-            if name == "unmeasured":
-                store.save_campaign(samples.campaign())
-    drop(folder / "newer.sqlite", "UPDATE opdb_schema SET number = 99")
-    return folder
-
-
-@pytest.fixture
-def databases(h200: Path, unusable: Path) -> None:
-    """The same, in the folder that commands run in."""
-    shutil.copytree(unusable, Path.cwd(), dirs_exist_ok=True)
-
-
-@pytest.mark.usefixtures("databases")
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [(["predict", *a], s) for a, s in BAD] + [(["validate", *a], s) for a, s in BAD_VALIDATE],
-    ids=lambda value: " ".join(value)[:50] if isinstance(value, list) else "",
-)
-def test_bad_input_is_one_message_and_changes_nothing(
-    opdb: Opdb, tmp_path: Path, arguments: list[str], said: str
-) -> None:
-    before = snapshot(tmp_path)
-    ran = opdb(*arguments, "--json")
-    assert (ran.status, ran.out) == (2, "")
-    assert said in ran.err
-    assert "Traceback" not in ran.err
-    message = ran.err.strip().splitlines()
-    assert len(message) == 1 or message[0].startswith("Usage: ")
-    assert snapshot(tmp_path) == before
-
-
-def test_no_published_set_holds_what_these_questions_ask(opdb: Opdb, h200: Path) -> None:
-    """All of them are asked by `python -m tests.cli.never_harvested`, which takes minutes."""
-    for question in never_harvested.QUESTIONS:
-        ran = opdb(*never_harvested.arguments(question), "--no-harvest")
-        assert ran.status == 2 and " was not harvested " in ran.err, question
 
 
 NEVER_HARVESTED = [
@@ -370,11 +213,3 @@ def test_a_device_that_measured_nothing_of_a_model_covers_nothing(opdb: Opdb, h2
     found = read(ran.out)
     assert found["coverage"]["calls"] == 0 and found["measured"] is None
     assert len(found["missing"]) > 10
-
-
-def test_a_board_may_be_named_by_the_beginning_of_its_uuid(opdb: Opdb, h200: Path) -> None:
-    found = read(opdb("predict", "vgg16", "--board", "c1e7", "--json").out)
-    assert found["board"].startswith("GPU-c1e7")
-    assert any("; costs are scaled to this board (time × " in n for n in found["notes"])
-    ran = opdb("predict", "vgg16", "--board", "GPU-")
-    assert ran.status == 2 and "beginning of several" in ran.err

@@ -8,22 +8,40 @@ import re
 import sqlite3
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from opdb.distribution import install
+from opdb.errors import InputError
+from opdb.meters.ncu import UNITS
+from opdb.predict.predictor import predictor_for
+from opdb.records import Board, BoardCalibration, Configuration, KernelCounts, Mode, Profile
+from opdb.settings import DEFAULT_SETTINGS
+from opdb.store import open_store
+from opdb.studies.roofline.peaks import (
+    DATA_SHEETS,
+    Peaks,
+    measured_peaks,
+    read_peaks,
+    unit_of,
+    vendor_peaks,
+)
+from opdb.studies.roofline.points import (
+    Point,
+    Study,
+    _as_metered,
+    least_energy,
+    least_time,
+    study,
+    with_energy,
+)
 from tests import published
 from tests.cli.conftest import Opdb
 
 RESNET50 = ("roofline", "resnet50", "--batch-size", 32, "--mode", "graph")
-
-
-@pytest.fixture
-def h200(opdb: Opdb, tmp_path: Path) -> Path:
-    """The database of `opdb`: the published set."""
-    return published.copy_to(tmp_path / "opdb.sqlite")
 
 
 def alter(path: Path, statement: str) -> None:
@@ -68,12 +86,17 @@ def test_people_are_shown_bounds_and_what_is_not_known(opdb: Opdb, h200: Path) -
         assert said in ran.out, said
 
 
-def test_files_are_written_whole(opdb: Opdb, h200: Path) -> None:
+def marks(page: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(page.split('id="marks">')[1].split("</script>")[0])
+    return found
+
+
+def test_files_are_written_whole_and_the_page_tells_of_every_mark(opdb: Opdb, h200: Path) -> None:
     pytest.importorskip("matplotlib")
-    files = ("--csv", "a.csv", "--png", "a.png", "--svg", "a.svg", "--html", "a.html")
-    ran = opdb(*RESNET50, *files)
+    ends = ("csv", "png", "svg", "html")
+    ran = opdb(*RESNET50, *(word for end in ends for word in (f"--{end}", f"a.{end}")))
     assert ran.status == 0
-    assert ran.err.splitlines() == [f"written: a.{end}" for end in ("csv", "png", "svg", "html")]
+    assert ran.err.splitlines() == [f"written: a.{end}" for end in ends]
     assert sorted(p.name for p in Path().iterdir()) == ["a.csv", "a.html", "a.png", "a.svg"]
     with Path("a.csv").open() as stream:
         rows = list(csv.DictReader(stream))
@@ -83,19 +106,12 @@ def test_files_are_written_whole(opdb: Opdb, h200: Path) -> None:
     assert 50_000 < Path("a.png").stat().st_size < 1_000_000
     ids = {each.get("id") for each in ET.parse("a.svg").iter()}
     assert {"time-0-0", "energy-0-0", "time-0-model", "energy-0-model"} <= ids
-
-
-def marks(page: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(page.split('id="marks">')[1].split("</script>")[0])
-    return found
-
-
-def test_the_page_needs_no_network_and_tells_of_every_mark(opdb: Opdb, h200: Path) -> None:
-    pytest.importorskip("matplotlib")
-    assert opdb(*RESNET50, "--html", "a.html", "--quiet").err == ""
+    assert opdb(*RESNET50, "--svg", "b.svg", "--png", "b.png", "--quiet").err == ""
+    assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes(), "the same figure twice"
+    assert Path("a.png").read_bytes() == Path("b.png").read_bytes()
     page = Path("a.html").read_text()
     assert len(page) < 500_000
-    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page), "it needs no network"
     assert not re.search(r"@import|url\(\s*['\"]?http", page)
     told = marks(page)
     assert len(told) > 100 and all(f'id="{name}"' in page for name in told)
@@ -103,18 +119,7 @@ def test_the_page_needs_no_network_and_tells_of_every_mark(opdb: Opdb, h200: Pat
     assert "reached" in told["time-0-0"]["measured peaks"]
 
 
-def test_the_same_figure_twice_is_the_same_file(opdb: Opdb, h200: Path) -> None:
-    pytest.importorskip("matplotlib")
-    for name in ("a", "b"):
-        opdb(*RESNET50, "--svg", f"{name}.svg", "--png", f"{name}.png")
-    assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
-    assert Path("a.png").read_bytes() == Path("b.png").read_bytes()
-
-
-def test_a_models_name_cannot_break_out_of_the_page(opdb: Opdb, h200: Path) -> None:
-    pytest.importorskip("matplotlib")
-    alter(h200, "UPDATE workload SET name = '</script><b>&' WHERE name = 'alexnet'")
-    assert opdb("roofline", "</script><b>&", "--html", "a.html").status in (0, 2)
+def test_a_models_name_cannot_break_out_of_the_page() -> None:
     from opdb.commands._charts import Drawing
     from opdb.studies.roofline.figure import page
 
@@ -125,7 +130,7 @@ def test_a_models_name_cannot_break_out_of_the_page(opdb: Opdb, h200: Path) -> N
 def test_peaks_of_ones_own_take_the_place_of_the_measured(opdb: Opdb, h200: Path) -> None:
     mine = {"source": "mine", "flops_per_s": {"float32": 5e13}, "bytes_per_s": {"memory": 4e12}}
     Path("peaks.json").write_text(json.dumps(mine))
-    found = json.loads(opdb(*RESNET50, "--peaks", "peaks.json", "--json").out)
+    found = opdb.json(*RESNET50, "--peaks", "peaks.json")
     assert found["peaks"]["measured"]["source"] == "mine"
     assert any("no peak is known for tf32" in note for note in found["notes"])
     by_unit = {each["unit"]: each for each in found["models"][0]["operators"] if each["time_s"]}
@@ -139,49 +144,22 @@ def test_peaks_of_ones_own_take_the_place_of_the_measured(opdb: Opdb, h200: Path
 def test_without_measured_peaks_it_says_so_and_keeps_the_vendors(opdb: Opdb, h200: Path) -> None:
     pytest.importorskip("matplotlib")
     alter(h200, "DELETE FROM board_calibration")
-    ran = opdb(*RESNET50, "--json")
-    found = json.loads(ran.out)
+    found = opdb.json(*RESNET50)
     assert any("no board of this device has measured peaks" in n for n in found["notes"])
     first = found["models"][0]["operators"][0]
     assert first["measured_time"] is None and first["vendor_time"]["reached"] < 1
     assert opdb(*RESNET50, "--svg", "a.svg", "--csv", "a.csv").status == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("resnet5",), "unknown model 'resnet5'; did you mean"),
-        (("resnet50", "--device", "nvidia-h20"), "unknown device 'nvidia-h20'; did you mean"),
-        (("resnet50", "--board", "x"), "unknown board 'x'"),
-        (("resnet50", "--mode", "grph"), "unknown --mode 'grph'; did you mean 'graph'?"),
-        (("resnet50", "--mode", "compile"), "mode 'compile' cannot be predicted"),
-        (("resnet50", "-b", 7, "--no-harvest"), "resnet50 was not harvested for batch 7 float32"),
-        (("resnet50", "--peaks", "none.json"), "none.json: no such file"),
-    ],
-)
-def test_bad_input_is_one_message(
-    opdb: Opdb, h200: Path, arguments: tuple[object, ...], said: str
-) -> None:
-    ran = opdb("roofline", *arguments)
-    assert (ran.status, ran.out) == (2, "")
-    assert ran.err.startswith("opdb: ") and said in ran.err
-    assert len(ran.err.splitlines()) == 1
-
-
 def test_what_was_not_measured_is_left_out_and_counted(opdb: Opdb, h200: Path) -> None:
     kind = "(SELECT id FROM configuration WHERE kind = 'relu')"
     alter(h200, f"DELETE FROM cost WHERE configuration_id IN {kind}")
-    found = json.loads(opdb(*RESNET50, "--json").out)
+    found = opdb.json(*RESNET50)
     model = found["models"][0]
     assert sum(each["count"] for each in model["unmeasured"]) == 49
     assert {each["kind"] for each in model["unmeasured"]} == {"relu"}
     said = "not measured and left out: 49 calls of resnet50; opdb bench measures what is lacking"
     assert said in found["notes"]
-
-
-def test_a_workload_without_any_cost(opdb: Opdb, database: Path) -> None:
-    ran = opdb("roofline", "tiny")
-    assert ran.status == 2 and "nothing of tiny (batch 2 float32) was measured" in ran.err
 
 
 def test_without_matplotlib_it_says_what_to_install(
@@ -191,3 +169,278 @@ def test_without_matplotlib_it_says_what_to_install(
     ran = opdb(*RESNET50, "--png", "a.png")
     assert ran.status == 2 and install("plots") in ran.err
     assert opdb(*RESNET50, "--csv", "a.csv").status == 0
+
+
+PEAKS = Peaks(
+    "a test", {"float32": 100.0}, {"memory": 10.0}, {"float32": 4.0}, {"memory": 2.0}, 3.0
+)
+
+
+def studied(name: str, batch_size: int, mode: Mode = "graph", dtype: str = "float32") -> Study:
+    with open_store(str(published.database()), create=False) as store:
+        found = [w for w in store.workloads(name) if (w.batch_size, w.dtype) == (batch_size, dtype)]
+        predictor = predictor_for(store, published.DEVICE)
+        return study(store, predictor, found[:1], mode)
+
+
+@pytest.fixture(scope="module")
+def resnet50() -> Study:
+    return studied("resnet50", 32)
+
+
+# The arithmetic
+
+
+def test_the_larger_of_operations_and_bytes_holds_a_call_back() -> None:
+    computing, moving = (
+        least_time(1000.0, 10.0, "float32", PEAKS),
+        least_time(10.0, 10.0, "float32", PEAKS),
+    )
+    assert computing and (computing.side, computing.least) == ("compute", 10.0)
+    assert moving and (moving.side, moving.least) == ("memory", 1.0)
+
+
+def test_energy_is_the_larger_dynamic_part_and_base_power_over_the_least_time() -> None:
+    found = least_energy(1000.0, 10.0, "float32", PEAKS)
+    assert found and (found.side, found.least) == ("compute", 1000 / 4 + 3 * 10)
+    found = least_energy(10.0, 10.0, "float32", PEAKS)
+    assert found and (found.side, found.least) == ("memory", 10 / 2 + 3 * 1)
+
+
+def test_what_has_no_operations_needs_the_memory_peak_alone() -> None:
+    found = least_time(0, 10.0, None, PEAKS)
+    assert found and (found.side, found.least) == ("memory", 1.0)
+
+
+def test_without_a_peak_nothing_is_invented() -> None:
+    assert least_time(1.0, 1.0, "tf32", PEAKS) is None
+    assert least_time(1.0, 1.0, "float32", replace(PEAKS, bytes_per_s={})) is None
+    assert least_energy(1.0, 1.0, "float32", replace(PEAKS, flops_per_j={})) is None
+    assert least_energy(1.0, 1.0, "float32", replace(PEAKS, base_power_w=None)) is None
+
+
+def tensor(shape: list[int], dtype: str = "float32", **more: Any) -> dict[str, Any]:
+    return {"shape": shape, "dtype": dtype, **more}
+
+
+def call(kind: str, dtype: str, **more: Any) -> Configuration:
+    inputs: dict[str, Any] = {"input": tensor([1, 8, 8, 8], dtype)}
+    if kind in ("conv2d", "linear"):
+        inputs["weight"] = tensor([8, 8, 1, 1] if kind == "conv2d" else [8, 8], dtype)
+    return Configuration(kind, {}, inputs, **more)
+
+
+def product(kind: str, factor: str, rest: str = "float32") -> Configuration:
+    """Return a product of two factors of a dtype; its scales, or what is added, are of another."""
+    names = {"scaled_mm": "input mat2", "baddbmm": "batch1 batch2"}[kind].split()
+    shape = [4, 8, 8] if kind == "baddbmm" else [8, 8]
+    others = ("scale_a", "scale_b") if kind == "scaled_mm" else ("input",)
+    given = {name: tensor(shape, factor) for name in names}
+    given |= {name: tensor([8, 1] if len(others) > 1 else shape, rest) for name in others}
+    return Configuration(kind, {"out_dtype": {"dtype": rest}}, given)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "unit"),
+    [
+        (call("conv2d", "float32"), "tf32"),
+        (call("linear", "float32"), "float32"),
+        (call("linear", "bfloat16"), "bfloat16"),
+        (call("linear", "float64"), "float64"),
+        (call("linear", "float32", autocast="bfloat16"), "bfloat16"),
+        (call("linear", "complex64"), "complex64"),
+        (call("linear", "int8"), None),
+        (product("scaled_mm", "float8_e4m3fn"), "float8_e4m3fn"),
+        (product("scaled_mm", "float8_e5m2", "bfloat16"), "float8_e5m2"),
+        (product("baddbmm", "bfloat16"), "bfloat16"),
+        (call("relu", "bfloat16"), "float32"),
+        (call("relu", "float64"), "float64_vector"),
+        (call("relu", "int64"), None),
+        (Configuration("of a newer version", {}, {}), None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else getattr(value, "kind", None),
+)
+def test_the_unit_goes_by_kind_dtype_and_settings(
+    configuration: Configuration, unit: str | None
+) -> None:
+    assert unit_of(configuration, DEFAULT_SETTINGS) == unit
+
+
+def test_tf32_for_products_where_the_backend_may_use_it() -> None:
+    allowed = {**DEFAULT_SETTINGS, "tf32_matmul": True, "tf32_convolution": False}
+    assert unit_of(call("linear", "float32"), allowed) == "tf32"
+    assert unit_of(call("conv2d", "float32"), allowed) == "float32"
+
+
+def point(flops: int, moved: int, dynamic_j: float, **spec: Any) -> Point:
+    configuration = Configuration("relu", {}, {"input": tensor([4], **spec)})
+    return Point(configuration, 1, "float32", flops, moved, 1.0, dynamic_j + 1, dynamic_j)
+
+
+def test_peaks_of_energy_come_from_what_reaches_half_of_a_rate() -> None:
+    rates = Peaks("a test", {"float32": 100.0}, {"memory": 2.0**28}, base_power_w=1.0)
+    far, near, better = point(49, 0, 1.0), point(51, 0, 10.0), point(60, 0, 5.0)
+    zeros = point(99, 0, 1.0, values={"zeros": 0.9})
+    cached, moving = point(0, 2**27 - 1, 1.0), point(0, 2**27, 2.0)
+    found = with_energy(rates, [far, near, better, zeros, cached, moving])
+    assert found.flops_per_j == {"float32": 12.0}
+    assert found.bytes_per_j == {"memory": 2**26}
+    assert with_energy(rates, [far, cached]).flops_per_j == {}
+
+
+def test_what_no_counter_counts_keeps_its_counted_operations() -> None:
+    """Counters have no metric of float8: its scales in float32 are not what the product does."""
+    scaled = product("scaled_mm", "float8_e4m3fn")
+    plain = Point(call("relu", "float32"), 1, "float32", 1, 1, 1.0, 2.0, 1.0)
+    counted = {"memory_bytes": {"m.sum": 1.0}, "float32_flops": {"f.sum": 1.0}}
+    kernels = (KernelCounts("k", {"m.sum": 64.0, "f.sum": 3.0}),)
+    seen = Profile(
+        "1", Board("GPU-1", "gpu"), scaled.key, "{}", "", {}, definition=counted, kernels=kernels
+    )
+    metered = _as_metered(plain, seen)
+    assert (metered.flops, metered.bytes_moved, metered.metered) == (3.0, 64.0, True)
+    float8 = replace(plain, configuration=scaled, unit="float8_e4m3fn", flops=1024)
+    assert _as_metered(float8, seen) == float8
+
+
+# Peaks
+
+
+def calibration(board: str, limit_w: float = 700.0, **facts: float | None) -> BoardCalibration:
+    at = "2026-01-02T03:04:05"
+    return BoardCalibration(board, Board(board, "d"), None, limit_w, at, {}, 1.0, facts, ())
+
+
+def test_a_boards_own_peaks_come_first_and_another_boards_are_told_of() -> None:
+    other = calibration("B", copy_bytes_per_s=2.0, matmul_tf32_flops_per_s=3.0)
+    own = calibration("A", copy_bytes_per_s=5.0, matmul_float64_flops_per_s=None)
+    found = measured_peaks([own, other], "A", 700.0, 1.0)
+    assert (found.bytes_per_s, found.flops_per_s) == ({"memory": 5.0}, {})
+    assert found.source == "measured on A, 2026-01-02" and len(found.notes) == 1
+    found = measured_peaks([other], "A", 700.0, 1.0)
+    assert found.flops_per_s == {"tf32": 3.0} and "board B" in found.notes[0]
+
+
+def test_peaks_under_another_power_limit_do_not_count() -> None:
+    found = measured_peaks([calibration("A", 500.0, copy_bytes_per_s=5.0)], "A", 700.0, 1.0)
+    assert not found.bytes_per_s and "opdb doctor --calibrate" in found.notes[0]
+
+
+def test_data_sheets_are_plausible() -> None:
+    for name, sheet in DATA_SHEETS.items():
+        assert sheet.flops_per_s.keys() == set(UNITS), name
+        assert sheet.source.startswith("NVIDIA ")
+        assert 1e12 < sheet.memory_bytes_per_s < 2e13 and 100 < sheet.power_w < 2000
+        found = vendor_peaks(name)
+        assert found.flops_per_j["tf32"] * sheet.power_w == pytest.approx(found.flops_per_s["tf32"])
+    assert "no data sheet of" in vendor_peaks("a toaster").notes[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"flops_per_s": {"tf23": 1}}', "unknown key flops_per_s.tf23; did you mean 'tf32'?"),
+        ('{"flop_per_s": {}}', "unknown key flop_per_s; did you mean 'flops_per_s'?"),
+        ('{"bytes_per_s": {"memory": "4 TB"}}', "bytes_per_s.memory: found '4 TB'; allowed: a num"),
+        ('{"bytes_per_s": {"memory": 0}}', "bytes_per_s.memory: found 0; allowed: a number above"),
+        ('{"bytes_per_s": {"memory": NaN}}', "bytes_per_s.memory: found nan; allowed: a number"),
+        ('{"bytes_per_s": {"memory": true}}', "bytes_per_s.memory: found True; allowed: a number"),
+        ('{"bytes_per_s": 3}', "bytes_per_s: found 3; allowed: a mapping of memory levels to"),
+        ('{"base_power_w": -1}', "base_power_w: found -1; allowed: a number of 0 or more"),
+        ('{"source": 1}', "source: found 1; allowed: a text"),
+        ("{}", "it gives no rate; give flops_per_s and bytes_per_s"),
+        ("[1]", "found [1]; a peaks file is one mapping: source"),
+        ("{", "line 1, column 2: not valid JSON"),
+        ('{"source": "a", "source": "b"}', "key 'source' is there 2 times"),
+        ("[" * 20000, "nested too deep"),
+        ("1" * 5000, "not valid JSON"),
+    ],
+)
+def test_a_wrong_peaks_file_is_one_message(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "peaks.json"
+    path.write_text(content)
+    with pytest.raises(InputError) as failed:
+        read_peaks(path, 1.0)
+    assert str(failed.value).startswith(str(path)) and said in str(failed.value)
+    assert len(str(failed.value)) < 500
+
+
+def test_all_mistakes_of_a_peaks_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "peaks.json"
+    path.write_text('{"flops_per_s": {"tf23": 1, "tf32": -1}, "memory": 1}')
+    with pytest.raises(InputError, match=r"key memory; .*tf23; .*tf32: found -1"):
+        read_peaks(path, 1.0)
+    with pytest.raises(InputError, match="no such file"):
+        read_peaks(tmp_path / "none.json", 1.0)
+
+
+def test_a_peaks_file_takes_the_boards_base_power(tmp_path: Path) -> None:
+    path = tmp_path / "peaks.json"
+    path.write_text(json.dumps({"bytes_per_s": {"memory": 1e12, "l2": 5e12}}))
+    found = read_peaks(path, 120.0)
+    assert (found.base_power_w, found.source) == (120.0, str(path))
+    path.write_text(json.dumps({"bytes_per_s": {"memory": 1e12}, "base_power_w": 0}))
+    assert read_peaks(path, 120.0).base_power_w == 0
+
+
+# The published set
+
+
+def test_every_call_of_resnet50_is_a_point(resnet50: Study) -> None:
+    model = resnet50.models[0]
+    assert sum(p.count for p in model.points) == 175 and not model.unmeasured
+    assert model.flops == pytest.approx(32 * 8.2e9, rel=0.02)
+    assert model.operators_s <= model.time_s < 1.01 * model.operators_s
+    assert model.whole_j == pytest.approx(model.energy_j, rel=1e-6), "nothing at the power limit"
+    for p in model.points:
+        assert p.works or not (p.measured.time or p.flops_per_s)
+        assert not p.works or (p.measured.time and p.measured.energy and p.vendor.time)
+
+
+def test_shares_of_the_parts_add_up(resnet50: Study) -> None:
+    for model in (resnet50.models[0], studied("vit_b_16", 128, dtype="bfloat16").models[0]):
+        parts = model.parts()
+        assert sum(p.share_time for p in parts) == pytest.approx(1)
+        assert sum(p.share_energy or 0.0 for p in parts) == pytest.approx(1)
+        assert sum(p.calls for p in parts) == sum(p.count for p in model.points if p.works)
+
+
+def test_a_large_relu_is_at_the_memorys_roof_and_under_the_vendors(resnet50: Study) -> None:
+    relu = next(p for p in resnet50.models[0].points if p.configuration.kind == "relu")
+    assert relu.measured.time and relu.vendor.time
+    assert relu.measured.time.side == "memory" and 0.9 < relu.measured.time.reached < 1.02
+    assert relu.vendor.time.reached < relu.measured.time.reached
+
+
+def test_peaks_of_energy_are_those_of_no_one_model(resnet50: Study) -> None:
+    other = studied("bert_base", 32)
+    assert other.measured == resnet50.measured
+    assert {"tf32", "float32", "bfloat16"} <= resnet50.measured.flops_per_j.keys()
+    assert "float16" not in resnet50.measured.flops_per_j, "no operator was measured in it"
+
+
+def test_float8_is_no_part_of_the_roof_of_float32() -> None:
+    """The database of all published sets holds scaled products of float8, at 568 GFLOP/J."""
+    with open_store(str(published.default_database()), create=False) as store:
+        found = store.workloads("vit_b_16")
+        predictor = predictor_for(store, published.DEVICE)
+        workload = next(w for w in found if (w.batch_size, w.dtype) == (32, "float32"))
+        board = predictor.board("GPU-cc8a7e62")
+        roofs = study(store, predictor, [workload], "graph", board)
+    assert roofs.measured.flops_per_j["float32"] == pytest.approx(94.4e9, rel=0.01)
+    reached = roofs.models[0].reached("energy")
+    assert reached is not None and 0.70 < reached < 0.75, "a quarter by the roof of float8"
+
+
+def test_a_pass_that_waits_for_the_host_is_outside_its_operators() -> None:
+    model = studied("mobilenet_v3_large", 1, "eager").models[0]
+    assert all(p.time_s >= 0 for p in model.points)
+    assert sum(p.share_time for p in model.parts()) == pytest.approx(1)
+    eager = model.parts()[-1]
+    assert eager.name == "outside operators" and eager.share_time > 0.5
+    assert eager.share_energy is not None and 0 < eager.share_energy < 1
+
+
+def test_a_pass_at_the_power_limit_is_told_of() -> None:
+    notes = studied("vit_b_16", 128, dtype="bfloat16").notes
+    assert any("vit_b_16: the power limit" in note for note in notes)

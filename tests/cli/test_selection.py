@@ -1,20 +1,45 @@
 from __future__ import annotations
 
+import ast
 import json
+import os
 import re
 import shlex
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torchvision
 
 from opdb.errors import InputError
 from opdb.harvest.finding import find_workload
+from opdb.models import checked
 from opdb.records import Workload
-from opdb.spec import IDENTITY, OF_GENERATION, ModelSpec, describe, identity, parse_mode, parse_size
+from opdb.spec import (
+    IDENTITY,
+    OF_GENERATION,
+    ModelSpec,
+    describe,
+    dtype_from,
+    identity,
+    parse_mode,
+    parse_size,
+    title,
+)
 from opdb.store import Store, open_store
-from opdb.summary import checked_request, request_for, requests_in, summary_files
+from opdb.summary import (
+    checked_request,
+    load_summary,
+    mark_processed,
+    request_for,
+    requests_in,
+    summaries_in,
+    summary_files,
+    summary_of,
+)
 from tests.cli.conftest import Opdb
+from tests.paths import ROOT
 from tests.store import samples
 
 SUMMARY = """\
@@ -48,15 +73,20 @@ def meant(request: ModelSpec) -> tuple[int | None, str | None, str | None]:
     return request.batch_size, request.dtype, request.memory_format
 
 
-def test_a_file_means_its_first_request_that_agrees(summary: Path) -> None:
-    name = str(summary)
-    assert meant(request_for(name, ModelSpec())) == (2, "float32", "contiguous")
-    assert meant(request_for(name, ModelSpec(batch_size=8))) == (8, "float32", "contiguous")
-    found = request_for(name, ModelSpec(dtype="bfloat16"))
-    assert meant(found) == (4, "bfloat16", "channels_last")
-    found = request_for(name, ModelSpec(batch_size=3, dtype="float16"))
-    assert meant(found) == (3, "float16", "contiguous")
-    assert found.input_size == (3, 32, 32)
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (PLAIN, (2, "float32", "contiguous")),
+        (ModelSpec(batch_size=8), (8, "float32", "contiguous")),
+        (ModelSpec(dtype="bfloat16"), (4, "bfloat16", "channels_last")),
+        (ModelSpec(batch_size=3, dtype="float16"), (3, "float16", "contiguous")),
+    ],
+)
+def test_a_file_means_its_first_request_that_agrees(
+    summary: Path, asked: ModelSpec, found: tuple[int, str, str]
+) -> None:
+    request = request_for(str(summary), asked)
+    assert meant(request) == found and request.input_size == (3, 32, 32)
 
 
 def test_a_name_means_plain_defaults_and_what_is_asked(summary: Path) -> None:
@@ -69,13 +99,11 @@ def test_a_name_means_plain_defaults_and_what_is_asked(summary: Path) -> None:
     assert meant(found) == (1, "bfloat16", "contiguous")
 
 
-@pytest.mark.parametrize("file", sorted(Path("measurements").glob("*.yml")), ids=lambda f: f.stem)
-def test_a_name_of_the_checkout_means_the_same_at_every_batch_size(file: Path) -> None:
-    if file.stem == "significant":
-        pytest.skip("the list of significant operators")
-    for batch_size in (1, 32, 96, 128):
-        found = request_for(file.stem, ModelSpec(batch_size=batch_size))
-        assert found == ModelSpec(file.stem, batch_size=batch_size)
+def test_a_name_of_the_checkout_means_the_same_at_every_batch_size() -> None:
+    for path in summaries_in(ROOT / "measurements"):
+        for batch_size in (1, 96):
+            found = request_for(path.stem, ModelSpec(batch_size=batch_size))
+            assert found == ModelSpec(path.stem, batch_size=batch_size)
 
 
 def test_a_name_that_only_a_summary_file_has_is_short_for_its_model(opdb: Opdb) -> None:
@@ -91,11 +119,8 @@ def test_a_name_that_only_a_summary_file_has_is_short_for_its_model(opdb: Opdb) 
 
 
 def test_options_change_every_request_of_a_file(summary: Path) -> None:
-    found = requests_in(summary, ModelSpec(batch_size=5))
-    assert [meant(request) for request in found] == [
-        (5, "float32", "contiguous"),
-        (5, "bfloat16", "channels_last"),
-    ]
+    expected = [(5, "float32", "contiguous"), (5, "bfloat16", "channels_last")]
+    assert [meant(each) for each in requests_in(summary, ModelSpec(batch_size=5))] == expected
 
 
 def test_what_an_argument_names(summary: Path) -> None:
@@ -153,6 +178,8 @@ def test_options_are_checked_and_short_names_understood() -> None:
     found = ModelSpec.parse(batch_size=4, input_size="3,8x8", dtype="bf16", phase="training")
     expected = ModelSpec(batch_size=4, input_size=(3, 8, 8), dtype="bfloat16", phase="training")
     assert found == expected
+    shown = "--batch-size 4 --dtype bfloat16 --input-size 3x8x8 --phase training"
+    assert found.as_arguments() == shown.split(" ")
     assert ModelSpec.parse(input_size=[3, 8, 8]).input_size == (3, 8, 8)
     for wrong, told in (
         ({"batchsize": 1}, "unknown option 'batchsize'; did you mean 'batch_size'?"),
@@ -173,9 +200,9 @@ def test_options_are_checked_and_short_names_understood() -> None:
     "sizes", [("-b", "4,8"), ("-b", 4, "-b", 8), ("-b", 4, 8), ("--batch-size", "4, 8,4")]
 )
 def test_batch_sizes_are_given_in_any_way(opdb: Opdb, sizes: tuple[object, ...]) -> None:
-    ran = opdb("harvest", "mlp", "lstm", *sizes, "--json")
-    assert ran.status == 0, ran.err
-    found = [(each["model"], each["batch_size"]) for each in json.loads(ran.out)]
+    found = [
+        (each["model"], each["batch_size"]) for each in opdb.json("harvest", "mlp", "lstm", *sizes)
+    ]
     assert found == [("mlp", 4), ("mlp", 8), ("lstm", 4), ("lstm", 8)]
 
 
@@ -184,37 +211,6 @@ def test_other_batch_sizes_of_a_file_mark_it_as_well(opdb: Opdb) -> None:
     ran = opdb("harvest", "mlp.yml", "-b", "2,3", "--json")
     assert [each["batch_size"] for each in json.loads(ran.out)] == [2, 3]
     assert "processed" in Path("mlp.yml").read_text()
-
-
-SIZED = (
-    ("harvest", "mlp"),
-    ("measure", "mlp", "--device", "cpu"),
-    ("build", "mlp", "--plan", "--device", "cpu"),
-    ("predict", "mlp"),
-    ("compare", "mlp"),
-    ("complexity", "mlp"),
-    ("modes", "mlp", "--device", "cpu"),
-    ("generate", "gpt2", "--prompt", 4, "--tokens", 4),
-)
-
-
-@pytest.mark.parametrize("command", SIZED, ids=lambda command: command[0])
-@pytest.mark.parametrize("size", ["0", "2.5", "-1", "many", "1,x"])
-def test_one_message_tells_what_no_batch_size_is(
-    opdb: Opdb, command: tuple[object, ...], size: str
-) -> None:
-    ran = opdb(*command, "-b", 1, "--batch-size", size)
-    told = size.removeprefix("1,")
-    assert ran.status == 2
-    assert ran.err == (
-        f"opdb: --batch-sizes {told!r}: give whole numbers of 1 or more, with 10 digits at most\n"
-    )
-
-
-def test_an_empty_name_is_no_folder(opdb: Opdb) -> None:
-    Path("tiny.yml").write_text(SUMMARY)
-    ran = opdb("harvest", "")
-    assert (ran.status, ran.err) == (2, "opdb: the name of a model is empty\n")
 
 
 def test_documents_tell_training_steps_apart() -> None:
@@ -243,3 +239,242 @@ def test_an_optimizer_is_of_training_steps_alone(summary: Path) -> None:
     step = ModelSpec(phase="training", optimizer="adamw", accumulation=2)
     assert request_for("tiny", step).training == {"optimizer": "adamw", "accumulation": 2}
     assert len(requests_in(summary, step)) == 3
+
+
+def named(name: str, dtype: str) -> Workload:
+    return replace(samples.workload(name, 2), dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "said"),
+    [
+        ("llama-3.1-8b", "bfloat16", "as published"),
+        ("llama-3.1-8b", "float32", "published in bfloat16"),
+        ("llama-2-7b", "float16", "as published"),
+        ("gpt2-bare", "float32", "as published"),
+        ("bert_base", "bfloat16", "published in float32"),
+        ("package.module:build", "float16", "as built"),
+        ("resnet50", "float32", None),
+        ("llama", "bfloat16", None),
+    ],
+)
+def test_a_dtype_is_said_with_what_it_is_to_the_model(
+    name: str, dtype: str, said: str | None
+) -> None:
+    workload = named(name, dtype)
+    assert dtype_from(workload) == identity(workload)["dtype_from"] == said
+    brackets = f" ({said})" if said else ""
+    assert title(workload) == f"{name}, batch 2 {dtype}{brackets} 3x32x32"
+    assert describe(workload) == f"batch 2 {dtype} 3x32x32"
+
+
+def test_a_cast_is_said_with_the_dtype_that_was_built() -> None:
+    plain = named("package.module:build", "bfloat16")
+    cast = replace(plain, inputs={**plain.inputs, "built": {"dtype": "float16+float32"}})
+    assert title(cast).startswith(
+        "package.module:build, batch 2 bfloat16 (cast from float16+float32)"
+    )
+    assert identity(cast)["dtype_from"] == "cast from float16+float32"
+    assert cast.key != plain.key
+
+
+def test_what_a_request_leaves_open_is_not_said() -> None:
+    assert describe(ModelSpec("package.module:build")) == ""
+    assert describe(ModelSpec("package.module:build", dtype="float16")) == "float16"
+    assert describe(ModelSpec("gpt2")) == "batch 1 float32"
+
+
+GOOD = """\
+# a comment
+model:   'resnet50'   # quoted
+weights: null
+input_size: [3, 224, 224]
+
+processed:  false   # flipped by opdb harvest
+batch_sizes: [1, 32]
+variants:
+  - dtype: bfloat16
+    memory_format: channels_last
+    batch_sizes: [128]
+"""
+
+
+def written(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "model.yml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_a_file_says_every_batch_size_of_every_variant(tmp_path: Path) -> None:
+    found = load_summary(written(tmp_path, GOOD))
+    size = (3, 224, 224)
+    assert found.requests == [
+        ModelSpec("resnet50", batch_size=1, input_size=size),
+        ModelSpec("resnet50", batch_size=32, input_size=size),
+        ModelSpec(
+            "resnet50",
+            batch_size=128,
+            input_size=size,
+            dtype="bfloat16",
+            memory_format="channels_last",
+        ),
+    ]
+    assert not found.processed
+
+
+def test_a_variant_gives_one_kind_of_input(tmp_path: Path) -> None:
+    text = (
+        "model: x\ninput_size: [3, 8, 8]\n"
+        "variants: [{inputs: {args: [1]}}, {input_size: [3, 9, 9]}]\n"
+    )
+    requests = load_summary(written(tmp_path, text)).requests
+    assert [(r.input_size, r.inputs) for r in requests] == [
+        ((3, 8, 8), None),
+        (None, {"args": [1]}),
+        ((3, 9, 9), None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folder", "some"),
+    [
+        (".", {"resnet50", "resnet152"}),
+        ("training", {"resnet50", "vgg16"}),
+        ("compiled", {"bert-base-uncased", "resnet50"}),
+        ("classification", set(torchvision.models.list_models(module=torchvision.models))),
+    ],
+)
+def test_every_summary_file_of_the_project_is_valid(folder: str, some: set[str]) -> None:
+    paths = summaries_in(ROOT / "measurements" / folder)
+    assert some <= {path.stem for path in paths}
+    for path in paths:
+        found = load_summary(path)
+        assert found.model == path.stem
+        assert all(checked(request) for request in found.requests)
+
+
+def test_summary_files_of_own_models_name_functions_of_the_clone() -> None:
+    paths = summaries_in(ROOT / "measurements" / "diffusion")
+    assert {path.stem for path in paths} == {"stable_diffusion_1_5", "stable_diffusion_xl"}
+    for path in paths:
+        module, _, function = load_summary(path).model.partition(":")
+        code = ast.parse((ROOT / module.replace(".", "/")).with_suffix(".py").read_text())
+        assert function in {each.name for each in code.body if isinstance(each, ast.FunctionDef)}
+        for request in load_summary(path).requests:
+            with pytest.raises(InputError, match=rf"{path.name}: model .* add --allow-code"):
+                checked(request)
+            assert checked(replace(request, named_in=None)).source == "python"
+
+
+MARKED = [
+    (GOOD, GOOD.replace("processed:  false   #", "processed:  true   #")),
+    (
+        GOOD.replace("\n", "\r\n"),
+        GOOD.replace("processed:  false", "processed:  true").replace("\n", "\r\n"),
+    ),
+    ("model: x\nprocessed: true\n", "model: x\nprocessed: true\n"),
+    ("model: x", "model: x\nprocessed: true\n"),
+    ("model: x\n# end\n", "model: x\n# end\nprocessed: true\n"),
+    ("model: x\n...\n", "model: x\nprocessed: true\n...\n"),
+    ("{model: x}\n", "{model: x, processed: true}\n"),
+    ("{processed: no, model: x}", "{processed: true, model: x}"),
+    ("\ufeffmodel: ü\nprocessed: false", "\ufeffmodel: ü\nprocessed: true"),
+    ("processed: \"!!int ''\"\nmodel: x", "processed: true\nmodel: x"),
+    ("processed: 'true'\nmodel: x", "processed: true\nmodel: x"),
+    ("processed: '*a'\nmodel: x", "processed: true\nmodel: x"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), MARKED)
+def test_marking_changes_nothing_else(tmp_path: Path, before: str, after: str) -> None:
+    path = written(tmp_path, before)
+    path.chmod(0o640)
+    mark_processed(path)
+    assert path.read_bytes().decode() == after
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert load_summary(path).processed
+    assert list(tmp_path.iterdir()) == [path]
+
+
+BAD: list[tuple[str | bytes, str]] = [
+    ("model: x\nbatch_size: [1]", "unknown key batch_size; did you mean 'batch_sizes'?"),
+    ("model: x\nzzz: 1", "unknown key zzz; allowed: "),
+    ("weights: null", "key model is missing; give a model's name"),
+    ("model: 7", "model: found 7; allowed: a model's name"),
+    ("model: ''", "model: found ''"),
+    ("model: x\ninput_size: [3, -224, 224]", "input_size[1]: found -224; allowed: one input's"),
+    ("model: x\ninput_size: []", "input_size: found []"),
+    ("model: x\nbatch_sizes: '32'", "batch_sizes: found '32'; allowed: a list of whole numbers"),
+    ("model: x\nbatch_sizes: [true]", "batch_sizes[0]: found True"),
+    ("model: x\nbatch_sizes: [1.5]", "batch_sizes[0]: found 1.5"),
+    (
+        "model: x\ndtype: floot32",
+        "float64, float16, bfloat16, or null; did you mean 'float32'?",
+    ),
+    ("model: x\nsource: torchvison", "did you mean 'torchvision'?"),
+    ("model: x\nprocessed: maybe", "processed: found 'maybe'; allowed: true or false"),
+    (
+        "model: x\nvariants: [{dtyp: float32}]",
+        "unknown key variants[0].dtyp; did you mean 'dtype'?",
+    ),
+    ("model: x\nvariants: [{model: y}]", "unknown key variants[0].model"),
+    ("model: x\nvariants: 3", "variants: found 3"),
+    ("model: x\nmodel: y", "key 'model' is there 2 times"),
+    ("model: [x\nb: c", "line 2, column 2: not valid YAML"),
+    ("model: x\n\tb: c", "line 2, column 1: not valid YAML"),
+    ("model: !!python/object/apply:os.system [ls]", "the tag !!python/object"),
+    ("model: 2001-13-45", "not valid YAML: month"),
+    ("", "is empty"),
+    ("# only a comment\n", "is empty"),
+    ("- model", "found ['model']; a summary file has keys"),
+    ("a: &a [x]\nb: *a", "line 2: an alias"),
+    ("a: 1\nb: !!timestamp x", "line 2: the tag !!timestamp; write plain values without"),
+    ("[" * 50_000, "nested too deep"),
+    (b"\xff\xfe\x00\x01", "not a text file"),
+    (b"model: x\x00", "not valid YAML"),
+    (os.urandom(10_000_000), "a summary file has at most 131072"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), BAD)
+def test_a_bad_file_is_explained_in_one_message(
+    tmp_path: Path, text: str | bytes, said: str
+) -> None:
+    path = written(tmp_path, text)
+    before = path.read_bytes()
+    start = time.monotonic()
+    with pytest.raises(InputError) as caught:
+        load_summary(path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert said in message
+    assert "\n" not in message and len(message) < 500
+    assert time.monotonic() - start < 5
+    assert path.read_bytes() == before
+
+
+def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
+    path = written(tmp_path, "model: 3\nbatch_sizes: [0]\n")
+    with pytest.raises(InputError, match=r"model: found 3.*batch_sizes\[0\]: found 0"):
+        load_summary(path)
+    path = written(tmp_path, "batch_sizes: [0]\ndtyp: float32\nphase: train\nzzz: 1\n")
+    with pytest.raises(InputError) as caught:
+        load_summary(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "unknown key dtyp; did you mean 'dtype'?" in str(caught.value)
+    for said in ("phase: found 'train'", "unknown key zzz", "batch_sizes[0]: found 0", "model is"):
+        assert str(caught.value).count(said) == 1, said
+
+
+def test_a_key_that_is_no_text_is_one_mistake(tmp_path: Path) -> None:
+    for text, said in (("1: y", "key '1'"), ("variants: [{3: 4}]", "key variants.'3'")):
+        with pytest.raises(InputError) as caught:
+            load_summary(written(tmp_path, f"model: x\n{text}\n"))
+        assert f"{said} is not text; put it in quotes" in str(caught.value)
+
+
+def test_a_summary_file_of_the_checkout_is_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert summary_of("resnet50") == ROOT / "measurements" / "resnet50.yml"

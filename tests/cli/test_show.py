@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import opdb as api
 from opdb.commands.show import SORTS
+from opdb.kinds import KINDS
+from opdb.models import names
+from opdb.models.catalogue import catalogue
 from opdb.store import open_store
 from tests import published
-from tests.cli.conftest import Opdb, read
+from tests.cli.conftest import Opdb, snapshot
 
 CONVOLUTION = "cd123c5d8b4a"
 """The first convolution of ResNet-50 at batch 32."""
@@ -22,9 +26,7 @@ def db() -> str:
 
 
 def document(opdb: Opdb, *arguments: object) -> Any:
-    ran = opdb("show", *arguments, "--json")
-    assert ran.status == 0, ran.err
-    return read(ran.out)
+    return opdb.read("show", *arguments)
 
 
 def test_a_kinds_costs_are_those_of_the_database(opdb: Opdb, db: str) -> None:
@@ -93,14 +95,29 @@ def test_it_says_that_other_boards_measured_it(
     assert (other["board"], other["measured_on"]) == (boards[1], boards)
 
 
-def test_what_cannot_be_shown_is_one_message(opdb: Opdb, db: str) -> None:
-    for arguments, message in (
-        (("gelu", "--sort", "tme"), "unknown --sort 'tme'; did you mean 'time'?"),
-        (("gelu", "--sort", "calls"), "only the rows of a model have it"),
-        (("gelu", "-b", 3), "'gelu' is no model"),
-        (("deadbeef",), "no configuration has a key that begins with 'deadbeef'"),
-        (("resnt50",), "unknown model 'resnt50'"),
-        (("gelu", "--board", "ffff"), "unknown board 'ffff'"),
-    ):
-        ran = opdb("show", *arguments, "--db", db)
-        assert ran.status == 2 and message in ran.err and "Traceback" not in ran.err, ran.err
+@pytest.mark.parametrize("source", ["builtin", "torchvision", "transformers"])
+def test_the_catalogue_has_the_names_that_the_source_itself_lists(source: str) -> None:
+    """Read from source files; the source imports its package to know them."""
+    assert {each.name for each in catalogue() if each.source == source} == set(names(source))
+
+
+def test_workloads_and_devices_are_those_of_the_database(opdb: Opdb, tmp_path: Path) -> None:
+    published.copy_to(tmp_path / "opdb.sqlite")
+    before = snapshot(tmp_path / "here")
+    workloads = opdb.json("show", "workloads")
+    assert {"resnet50", "bert_base"} <= {each["model"] for each in workloads}
+    assert all(each["calls"] >= each["configurations"] > 0 for each in workloads)
+    (device,) = {each["device"] for each in opdb.json("show", "devices")}
+    assert device == published.DEVICE
+    shown = opdb("show", "workloads", "RESNET1").out.splitlines()
+    assert {line.split()[0] for line in shown[1:]} == {"resnet152", "resnet18"}
+    assert snapshot(tmp_path / "here") == before
+
+
+def test_a_filter_is_a_part_of_a_name_or_a_pattern_for_all_of_it(opdb: Opdb) -> None:
+    whole = opdb.json("show", "models", "resnet1*")
+    assert {each["model"] for each in whole} == {"resnet101", "resnet152", "resnet18"}
+    part = opdb.json("show", "models", "resnet1")
+    assert {"resnet18", "deeplabv3_resnet101"} <= {each["model"] for each in part}
+    kinds = opdb.json("show", "kinds")
+    assert {each["kind"] for each in kinds} == set(KINDS)

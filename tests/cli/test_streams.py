@@ -1,19 +1,28 @@
-"""Standard streams that are full, and results told to be written to a device or pipe."""
+"""Standard streams that are full or closed, results written to a device or pipe, and Ctrl-C."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import subprocess
 import sys
+import time
+import tomllib
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from opdb.cli import main
 from opdb.errors import InputError
 from opdb.files import check_writable, write_file
+from opdb.store import open_store
 from tests import warm
 from tests.paths import python_path
+from tests.store import samples
+from tests.store.conftest import fill
 
 FULL = Path("/dev/full")
 
@@ -36,31 +45,30 @@ def build():
 """
 
 
-def opdb(
-    tmp_path: Path, redirected: str, *arguments: str, python: Sequence[str] = (sys.executable,)
+def shell(
+    line: str, folder: Path, python: Sequence[str] = (sys.executable,)
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command by the shell, its streams redirected so."""
-    command = f'"$@" {redirected}'
-    environment = {**os.environ, "PYTHONPATH": python_path(), "OPDB_DB": str(tmp_path / "x.sqlite")}
+    """Run a line in which `$OPDB` stands for the program, on a database of the folder."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": python_path(),
+        "OPDB": shlex.join([*python, "-m", "opdb"]),
+        "OPDB_DB": str(folder / "opdb.sqlite"),
+    }
     environment.pop("PYTHONUNBUFFERED", None)  # what is printed is written at the end
     return subprocess.run(
-        ["sh", "-c", command, "sh", *python, "-m", "opdb", *arguments],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True
     )
 
 
 @needs_full
 def test_a_full_stdout_is_one_line_and_a_full_stderr_leaves_the_status(tmp_path: Path) -> None:
-    for command in (["sweep", "--list-algorithms"], ["validate", "--help"], ["--version"]):
-        found = opdb(tmp_path, ">/dev/full", *command)
+    for command in ("sweep --list-algorithms", "validate --help", "--version"):
+        found = shell(f"$OPDB {command} >/dev/full", tmp_path)
         assert found.returncode == 2
         assert found.stderr.splitlines()[-1].endswith("No space left on device")
         assert found.stderr.count("opdb:") == 1 and "Traceback" not in found.stderr
-    assert opdb(tmp_path, "2>/dev/full", "nosuch").returncode == 2
+    assert shell("$OPDB nosuch 2>/dev/full", tmp_path).returncode == 2
 
 
 def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
@@ -104,22 +112,6 @@ def test_two_results_are_not_written_to_one_file(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        ("generate", "llama", "--prompt", "8", "--tokens", "8", "--csv", "same", "--svg", "same"),
-        ("roofline", "resnet50", "--csv", "same", "--html", "same"),
-        ("roofline", "resnet50", "--csv", "same", "--ncu", "--ncu-report", "same"),
-        ("train", "no.yml", "--csv", "same", "--markdown", "same"),
-    ],
-)
-def test_a_command_refuses_one_file_for_two_results(tmp_path: Path, asked: Sequence[str]) -> None:
-    ran = opdb(tmp_path, "", *asked)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "same: named for two results" in ran.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 @needs_full
 def test_a_full_device_is_an_error_and_stays_a_device() -> None:
     with pytest.raises(InputError, match="/dev/full: cannot be written: No space left"):
@@ -127,14 +119,128 @@ def test_a_full_device_is_an_error_and_stays_a_device() -> None:
     assert FULL.is_char_device()
 
 
+@pytest.mark.slow
 def test_quiet_keeps_warnings_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a model prints is its own; PYTHONWARNINGS and TORCH_LOGS say what is wanted."""
     (tmp_path / "warning.py").write_text(WARNING)
-    told = opdb(tmp_path, "", "harvest", "warning:build", python=warm.command()).stderr
+    told = shell("$OPDB harvest warning:build", tmp_path, warm.command()).stderr
     assert "of a model" in told and "of a compiler" in told
-    found = opdb(tmp_path, "", "harvest", "warning:build", "--quiet", python=warm.command())
+    found = shell("$OPDB harvest warning:build --quiet", tmp_path, warm.command())
     assert (found.returncode, found.stderr) == (0, "of its own\n")
     monkeypatch.setenv("PYTHONWARNINGS", "always")
     monkeypatch.setenv("TORCH_LOGS", "+inductor")
-    told = opdb(tmp_path, "", "harvest", "warning:build", "-q").stderr
+    told = shell("$OPDB harvest warning:build -q", tmp_path).stderr
     assert "of a model" in told and "of a compiler" in told
+
+
+@pytest.mark.parametrize(
+    ("closed", "status", "said"),
+    [
+        (">&-", 2, "opdb: nothing can be printed to stdout: it is closed"),
+        ("2>&-", 0, ""),
+        ("<&-", 0, ""),
+        ("<&- >&- 2>&-", 2, ""),
+    ],
+)
+def test_nothing_is_printed_into_the_database_and_a_lost_answer_is_an_error(
+    tmp_path: Path, closed: str, status: int, said: str
+) -> None:
+    """What was done is kept all the same."""
+    ran = shell(f"$OPDB harvest mlp {closed}", tmp_path)
+    assert ran.returncode == status
+    assert "Traceback" not in ran.stderr and said in ran.stderr
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        assert store.workload_names() == ["mlp"]
+
+
+@pytest.mark.parametrize("command", ["show kinds --json", "--version"])
+def test_an_answer_that_nobody_gets_is_an_error(tmp_path: Path, command: str) -> None:
+    """Long answers fail while they are printed, short ones when they are written at the end."""
+    ran = shell(f"$OPDB {command} >&-", tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr == "opdb: nothing can be printed to stdout: it is closed\n"
+    assert shell(f"$OPDB {command} >&- 2>&-", tmp_path).returncode == 2
+
+
+def test_what_a_terminal_or_its_encoding_cannot_show_is_replaced(tmp_path: Path) -> None:
+    """The sign of micro and the dash for a missing value; a name that is no text."""
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        fill(store)
+    line = f"$OPDB predict tiny --batch-size 2 --device {samples.DEVICE.slug}"
+    usual = shell(line, tmp_path)
+    plain = shell(f"PYTHONIOENCODING=ascii {line}", tmp_path)
+    assert (plain.returncode, plain.stderr) == (usual.returncode, usual.stderr)
+    assert not usual.stdout.isascii()
+    assert plain.stdout == usual.stdout.encode("ascii", "replace").decode()
+    ran = shell("$OPDB predict $(printf 'm\\377')", tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "opdb: 'm\\udcff' is no text in utf-8; give a name that is\n"
+
+
+ROOT = Path(__file__).parents[2]
+BEGIN = """
+import sys
+import opdb.__main__ as begin
+opened = begin._open_standard_files
+begin._open_standard_files = lambda: (opened(), print('begun', flush=True))
+main = begin.main
+"""
+"""As the installed script begins; what Python itself does before that is not opdb's."""
+
+IMPORT = ("import", str(ROOT / "db" / "nvidia-h200"), "--db")
+"""It takes a while and imports no torch: what that does with an interrupted import is its own."""
+
+SAID = ("opdb: interrupted; nothing was begun", "opdb: interrupted; what was finished is stored")
+
+
+def interrupted(program: str, delay_s: float, database: Path) -> tuple[int, str]:
+    """Send SIGINT so many seconds after an import has begun; return its status and its errors."""
+    command = [sys.executable, "-c", program, *IMPORT, str(database)]
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.2])
+def test_ctrl_c_is_one_line_at_any_moment(tmp_path: Path, delay_s: float) -> None:
+    status, said = interrupted(BEGIN + "sys.exit(main())", delay_s, tmp_path / "opdb.sqlite")
+    assert status == 130, said
+    assert said.strip() in SAID
+
+
+@pytest.mark.parametrize("raised", [SystemError, OSError, InputError])
+def test_ctrl_c_that_a_library_makes_another_error_of_is_told_as_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: type[Exception]
+) -> None:
+    def run(interrupt: bool = False) -> None:
+        try:
+            if interrupt:
+                signal.raise_signal(signal.SIGINT)
+        finally:
+            raise raised("returned a result with an exception set")
+
+    monkeypatch.setattr("opdb.commands.harvest.run", run)
+    assert main(["harvest", "--interrupt"]) == 130
+    assert capsys.readouterr().err == f"{SAID[1]}\n"
+    assert main(["harvest"]) == 2, "of an earlier command nothing is left"
+    assert "returned a result" in capsys.readouterr().err
+
+
+def test_where_ctrl_c_is_ignored_it_stays_so(tmp_path: Path) -> None:
+    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    status, said = interrupted(
+        ignoring + BEGIN + "sys.argv[1:] = ['--version']; sys.exit(main())", 0.0, tmp_path / "x"
+    )
+    assert (status, said) == (0, "")
+
+
+def test_the_script_begins_there() -> None:
+    script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["opdb"]
+    module, _, name = script.partition(":")
+    assert module == "opdb.__main__" and callable(getattr(import_module(module), name))

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
+import json
+import os
+import pty
 import shutil
 import sqlite3
+import struct
+import subprocess
+import sys
+import termios
+import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from opdb.cli import console
-from opdb.layout import escaped
+from opdb.cli import console, main
+from opdb.layout import escaped, width_of
 from opdb.tables import Column, Table, csv_text
 from tests import published
-from tests.cli.conftest import Opdb, Ran, opdb  # noqa: F401
+from tests.cli.conftest import Opdb, Ran
+from tests.paths import ROOT, python_path
 
 EVIL = "\x1b[2J\x1b]0;mine\x07\x9b1m\u202etxt\r"
 IN_JSON = "\\u001b[2J\\u009b1m\\u202etxt"
@@ -53,7 +63,6 @@ def altered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "arguments",
     [
         ("show",),
-        ("show",),
         ("predict", f"resnet50{EVIL}", "-b", "32"),
         ("predict", "resnet50"),
         ("predict", "resnet50", "--csv", "/dev/stdout"),
@@ -70,10 +79,7 @@ def altered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=lambda arguments: escaped(" ".join(arguments)),
 )
 def test_an_altered_database_is_shown_escaped(
-    arguments: tuple[str, ...],
-    altered: Path,
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
+    arguments: tuple[str, ...], altered: Path, tmp_path: Path, opdb: Opdb
 ) -> None:
     path = tmp_path / "copy.sqlite"
     shutil.copy(altered, path)
@@ -84,20 +90,14 @@ def test_an_altered_database_is_shown_escaped(
 
 
 @pytest.mark.parametrize("command", ["harvest", "predict", "complexity", "measure", "bench"])
-def test_a_name_on_the_command_line_is_shown_escaped(
-    command: str,
-    opdb: Opdb,  # noqa: F811
-) -> None:
+def test_a_name_on_the_command_line_is_shown_escaped(command: str, opdb: Opdb) -> None:
     ran = opdb(command, f"resnet{EVIL}")
     assert ran.status in (2, 3)
     assert_printable(ran)
     assert_printable(opdb(command, f"--{EVIL}"))
 
 
-def test_a_summary_file_with_escape_sequences(
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
+def test_a_summary_file_with_escape_sequences(tmp_path: Path, opdb: Opdb) -> None:
     path = tmp_path / "evil.yml"
     for line in ('model: "resnet\\e[2J50"', '"\\e]0;x\\a": 1\nmodel: resnet50', 'dtype: "\\u202e"'):
         path.write_text(f"{line}\nweights: null\nprocessed: false\n")
@@ -114,8 +114,12 @@ def test_what_is_printable_stays_as_it_is() -> None:
 
 def test_tables_and_csv_keep_a_name_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     table: Table[str] = Table(Column("name", str, title="name"), Column("n", len, title="n"))
-    console.say(*table.lines(["a\nb\x1b[1m"]))
-    assert capsys.readouterr().out == "name         n\na\\nb\\x1b[1m  7\n"
+    console.say(*table.lines(["a\nb\x1b[1m", "longer than ten"]))
+    assert capsys.readouterr().out.splitlines() == [
+        "name              n",
+        "a\\nb\\x1b[1m       7",
+        "longer than ten  15",
+    ]
     assert csv_text(["name"], [{"name": "a\x1b"}]) == "name\na\\x1b\n"
 
 
@@ -126,10 +130,153 @@ def test_a_bar_draws_itself_and_escapes_what_it_is_given(monkeypatch: pytest.Mon
 
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("TERM", "xterm")  # on a dumb terminal there is no bar
     with console.progress(2, "bench", quiet=False) as shown:
-        shown.doing("a\x9b2J")
+        shown.doing("conv2d [3, 3] a\x9b2J")
         shown.done()
-        shown.note("said \x9b2J")
-    assert "\x9b" not in terminal.getvalue() and "said \\x9b2J" in terminal.getvalue()
+        shown.note("said [bold] \x9b2J")
+    assert "\x9b" not in terminal.getvalue() and "said [bold] \\x9b2J" in terminal.getvalue()
+    assert "conv2d [3, 3]" in terminal.getvalue()
     assert "\x1b[" in terminal.getvalue(), "the bar is drawn"
+
+
+def test_lines_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter([0.0, 1.0, 6.0, 7.0, 8.0])
+    monkeypatch.setattr("opdb.cli.console.time.monotonic", lambda: next(seconds))
+    with console.progress(4, "bench", quiet=False) as shown:
+        for name in "abcd":
+            shown.doing(name)
+            shown.done()
+        shown.note("said")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "bench 2/4 b, 6 s left\nbench 4/4 d\nsaid\n"
+
+
+def test_nothing_when_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.progress(1, "bench", quiet=True) as shown:
+        shown.doing("a")
+        shown.done()
+        shown.note("said")
+    console.note("said", quiet=True)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_json_never_holds_what_json_has_no_word_for() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        console.print_json({"time_s": float("nan")})
+
+
+COLUMNS = 80
+
+
+class Screen:
+    """A pseudo-terminal, and what was printed on it."""
+
+    def __init__(self) -> None:
+        self._other, self.terminal = pty.openpty()
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+        self._printed = b""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                self._printed += os.read(self._other, 65536)
+            except OSError:  # the terminal was closed
+                return
+
+    def lines(self) -> list[str]:
+        """Close the terminal and return what was printed on it."""
+        os.close(self.terminal)
+        self._reader.join(timeout=10)
+        os.close(self._other)
+        return self._printed.decode().splitlines()
+
+
+def printed(*arguments: str) -> list[str]:
+    """Run a command in this process with a terminal as its stdout; return the lines."""
+    screen = Screen()
+    stream = os.fdopen(os.dup(screen.terminal), "w", encoding="utf-8")
+    try:
+        with pytest.MonkeyPatch.context() as patch, stream:
+            patch.delenv("COLUMNS", raising=False)
+            patch.setattr("sys.stdout", stream)
+            status = main(arguments)
+    finally:
+        lines = screen.lines()
+    assert status in (0, 1), arguments
+    return lines
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All published sets in one database."""
+    path = tmp_path_factory.mktemp("screen") / "opdb.sqlite"
+    shutil.copy(published.all_sets(), path)
+    return path
+
+
+LOOKING = [
+    ("doctor",),
+    ("show",),
+    ("validate",),
+    ("modes", "--stored"),
+    ("roofline", "resnet50", "vgg16"),
+    ("sweep", "--status"),
+    ("sweep", "--list-algorithms"),
+    ("complexity", "resnet18", "--batch-size", "1,32"),
+    ("predict", "resnet50"),
+    ("predict", "resnet50", "--algorithm", "gemm"),
+    ("harvest", "resnet18", "--batch-size", "3"),
+    ("predict", "resnet18", "--batch-size", "3"),
+    ("fx", "resnet18"),
+    ("build", "resnet18.yml", "--plan"),
+]
+
+
+@pytest.mark.parametrize("arguments", LOOKING, ids=" ".join)
+def test_no_line_is_wider_than_the_terminal(
+    arguments: tuple[str, ...], database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "measurements" / "resnet18.yml", tmp_path)
+    lines = printed(*arguments, "--db", str(database))
+    assert lines
+    assert [line for line in lines if width_of(line) > COLUMNS] == []
+
+
+def test_json_on_a_terminal_is_json(database: Path) -> None:
+    document = json.loads("\n".join(printed("show", "--json", "--db", str(database))))
+    assert document["devices"]
+
+
+def test_help_and_messages_fit(tmp_path: Path) -> None:
+    """In a process of its own, whose stderr is the terminal, too."""
+    screen = Screen()
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    environment.pop("COLUMNS", None)
+    for arguments in (["--help"], ["bench", "--help"], ["show", "--db", str(tmp_path / "none")]):
+        subprocess.run(
+            [sys.executable, "-m", "opdb", *arguments],
+            env=environment,
+            stdout=screen.terminal,
+            stderr=screen.terminal,
+            check=False,
+        )
+    lines = screen.lines()
+    said = " ".join(" ".join(lines).split())  # the path's length says where that line is broken
+    assert "there is none" in said
+    assert [line for line in lines if width_of(line) > COLUMNS] == []
+
+
+def test_a_pipe_has_tables_at_their_full_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, database: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert main(["sweep", "--list-algorithms"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) > COLUMNS

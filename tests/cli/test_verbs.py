@@ -1,17 +1,21 @@
-"""Each verb of the API says what its command says."""
+"""Each verb of the API answers as its command does, and refuses what it does in the same words."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import opdb as api
+from opdb.commands.predict import Predicted, Question
 from opdb.errors import InputError
+from opdb.records import Mode
 from opdb.tables import Report
 from tests import published as sets
 from tests.cli.conftest import Opdb
@@ -25,79 +29,179 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def said(opdb: Opdb, *arguments: object) -> object:
-    ran = opdb(*arguments, "--json")
-    assert ran.status == 0, ran.err
-    return json.loads(ran.out)
+    return opdb.json(*arguments)
 
 
 def as_json(result: Report) -> object:
     return json.loads(json.dumps(result.to_dict()))
 
 
-def test_predict_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
+Verb = Callable[[str], Report]
+BOARD = api.Conditions(board="c1e7", estimates=False)
+ALIKE: list[tuple[Verb, str]] = [
+    (lambda db: api.predict("resnet152", batch_size=32, db=db), "predict resnet152 -b 32"),
+    (
+        lambda db: api.predict("mlp", mode="graph", batch_size=9, conditions=BOARD, db=db),
+        "predict mlp -b 9 --mode graph --board c1e7 --no-estimates",
+    ),
+    (
+        lambda db: api.compare("resnet50", "resnet18", modes=("eager", "graph"), db=db),
+        "compare resnet50 resnet18 --mode eager,graph",
+    ),
+    (
+        lambda db: api.validate("resnet50", "vgg16", modes=["graph"], db=db),
+        "validate resnet50 vgg16 --mode graph",
+    ),
+    (
+        lambda db: api.plan("mlp", options=api.BuildOptions(device="nvidia-h200"), db=db),
+        "build mlp --plan --device nvidia-h200",
+    ),
+    (
+        lambda db: api.trace("resnet50", batch_size=32, mode="graph", db=db),
+        "trace resnet50 -b 32 --mode graph",
+    ),
+    (lambda db: api.show(db=db), "show"),
+    (lambda db: api.show("workloads", db=db), "show workloads"),
+    (lambda db: api.show("devices", db=db), "show devices"),
+    (lambda db: api.show("models", "resnet1*", db=db), "show models resnet1*"),
+    (lambda db: api.show("algorithms", db=db), "show algorithms"),
+]
+
+
+@pytest.mark.parametrize(("verb", "command"), ALIKE, ids=[command for _, command in ALIKE])
+def test_a_verb_answers_as_its_command_does(
+    verb: Verb, command: str, opdb: Opdb, published: str
+) -> None:
+    assert as_json(verb(published)) == said(opdb, *command.split(), "--db", published)
+
+
+REFUSED: list[tuple[Verb, str]] = [
+    (lambda db: api.compare(db=db), "no model is named"),
+    (lambda db: api.plan(db=db), "no model is named"),
+    (lambda db: api.build(db=db), "no model is named"),
+    (lambda db: api.harvest("no_such_model", db=db), "unknown model 'no_such_model'"),
+    (lambda db: api.validate("resnet51", db=db), "unknown model 'resnet51'"),
+    (lambda db: api.show("models", "resnet5O", db=db), "unknown model 'resnet5O'"),
+    (lambda db: api.show(conditions=api.Conditions(device="nothing"), db=db), "unknown device 'no"),
+    (lambda db: api.load("no_such_set", db=db), "no_such_set"),
+    (lambda db: api.bench(batch_size=2, db=db), "add --model NAME"),
+    (lambda db: api.bench(options=api.BenchOptions(cache_state="x"), db=db), "--cache-state 'x'"),
+    (lambda db: api.plan("mlp", options=api.BuildOptions(gpu_seconds=-1), db=db), "seconds -1"),
+    (lambda db: api.build("mlp", options=api.BuildOptions(target=2), db=db), "--target 2: give a"),
+]
+
+
+@pytest.mark.parametrize(("verb", "message"), REFUSED, ids=[said for _, said in REFUSED])
+def test_a_verb_refuses_as_its_command_does(verb: Verb, message: str, published: str) -> None:
+    with pytest.raises(InputError, match=message):
+        verb(published)
+
+
+def test_what_a_prediction_holds(published: str) -> None:
     found = api.predict("resnet152", batch_size=32, db=published)
-    assert as_json(found) == said(opdb, "predict", "resnet152", "-b", 32, "--db", published)
-    assert found.time_s == found.prediction.time_s
+    assert found.time_s == found.prediction.time_s and found.how_to_measure == ""
     assert sum(row["count"] for row in found.operators()) == len(found.prediction.workload.calls)
     assert {row["status"] for row in found.operators()} == {"measured"}
-    assert found.how_to_measure == ""
     with pytest.raises(FrozenInstanceError):
         found.answer = None  # type: ignore[misc, assignment]
-
-
-def test_conditions_are_the_options_of_the_command(opdb: Opdb, published: str) -> None:
-    conditions = api.Conditions(board="c1e7", estimates=False)
-    found = api.predict("mlp", mode="graph", batch_size=9, conditions=conditions, db=published)
-    command = ("predict", "mlp", "-b", 9, "--mode", "graph", "--board", "c1e7", "--no-estimates")
-    assert as_json(found) == said(opdb, *command, "--db", published)
+    found = api.predict("mlp", mode="graph", batch_size=9, conditions=BOARD, db=published)
     assert {row["status"] for row in found.rows()} == {"missing"}
     assert found.how_to_measure.startswith("opdb bench --model mlp --batch-size 9 --db")
 
 
-def test_compare_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
+@pytest.mark.parametrize(
+    ("request_", "mode", "arguments"),
+    [
+        (api.ModelSpec("lstm"), "eager", ""),
+        (api.ModelSpec("mlp", batch_size=9), "graph", "-b 9 --board c1e7"),
+        (api.ModelSpec("resnet18", batch_size=5, dtype="bfloat16"), "eager", "-b 5 --dtype bf16"),
+        (
+            api.ModelSpec("resnet50", batch_size=32, dtype="bfloat16"),
+            "compile",
+            "-b32 --dtype bf16",
+        ),
+        (
+            api.ModelSpec("resnet50", batch_size=32, phase="training"),
+            "eager",
+            "-b 32 --phase training",
+        ),
+        (api.ModelSpec("vgg16"), "eager", "--board c1e7"),
+    ],
+    ids=str,
+)
+def test_a_predictor_answers_as_the_command_does(
+    opdb: Opdb, published: str, request_: api.ModelSpec, mode: Mode, arguments: str
+) -> None:
+    with api.open_store(published) as store:
+        predictor = api.Predictor(store, api.choose_device(store, None))
+        found = api.workload_of(store, request_)
+        board = predictor.board("c1e7") if "--board" in arguments else None
+        answer = predictor.answer(found.in_mode(mode), mode, board)
+    command = ("predict", request_.name, *arguments.split(), "--mode", mode, "--db", published)
+    shown = opdb.json(*command)
+    expected = as_json(Predicted(Question(request_.name, api.ModelSpec(), mode), answer))
+    assert isinstance(expected, dict)
+    # These two are of the question as it was typed, and of this database's visits.
+    lacking = bool(expected.pop("how_to_measure"))
+    assert expected.pop("gpu_seconds_to_measure") is None
+    assert bool(shown["how_to_measure"]) == lacking == ((shown["gpu_seconds_to_measure"] or 0) > 0)
+    assert {name: shown[name] for name in expected} == expected
+    assert bool(shown["estimated"]) or request_.name != "mlp", "nothing of it was measured"
+
+
+def test_a_module_at_hand_is_predicted_and_left_as_it_is(published: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 7, stride=2, padding=3), torch.nn.ReLU())
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = api.predict(model, torch.zeros(32, 3, 224, 224), mode="graph", db=published)
+    assert found.prediction.workload.name == "Sequential"
+    assert [each["kind"] for each in found.operators()] == ["conv2d", "relu"]
+    assert found.time_s and found.energy_j and found.how_to_measure == ""
+    assert model.training and all(
+        torch.equal(value, before[name]) for name, value in model.state_dict().items()
+    )
+    again = api.predict(model, {"input": torch.zeros(1, 3, 8, 8)}, db=published)
+    assert again.prediction.workload.batch_size == 1
+    with api.open_store(published) as store:
+        assert not store.workloads("Sequential")
+    for wrong, message in (
+        ((model, torch.zeros(2)), "Sequential. fails"),
+        ((model,), "without example inputs"),
+        (("mlp", torch.zeros(2)), "only a module takes them"),
+    ):
+        with pytest.raises(InputError, match=message):
+            api.predict(*wrong, db=published)
+
+
+def test_some_of_several_predictions_fail(opdb: Opdb, published: str) -> None:
     found = api.compare(
         "resnet50", "no_such_model", modes=("eager", "graph"), batch_sizes=(1, 32), db=published
     )
     asked = ("resnet50", "no_such_model", "--mode", "eager", "graph", "-b", "1", "32")
-    ran = opdb("compare", *asked, "--db", published, "--json")
-    assert ran.status == 2
-    assert as_json(found) == json.loads(ran.out)
+    compared = opdb("compare", *asked, "--db", published, "--json")
     predicted = opdb("predict", *asked, "--db", published, "--json")
-    assert json.loads(ran.out)["rows"] == json.loads(predicted.out)["rows"]
-    assert len(found.predicted) == len(found.failures) == 4
+    assert (compared.status, as_json(found)) == (2, json.loads(compared.out))
+    assert json.loads(compared.out)["rows"] == json.loads(predicted.out)["rows"]
+    assert len(found.predicted) == len(found.failures) == 4 and "resnet50" in repr(found)
     with pytest.raises(InputError, match="4 of 8 predictions failed"):
         found.check()
-    assert "resnet50" in repr(found)
-    with pytest.raises(InputError, match="no model is named"):
-        api.compare(db=published)
 
 
-def test_harvest_answers_as_the_command_does(opdb: Opdb, tmp_path: Path) -> None:
-    db = str(tmp_path / "opdb.sqlite")
+def test_harvest_export_and_load_answer_as_the_commands_do(opdb: Opdb, tmp_path: Path) -> None:
+    db, other = str(tmp_path / "a.sqlite"), tmp_path / "b.sqlite"
     found = api.harvest("mlp", "lstm", batch_size=2, db=db)
-    document = said(opdb, "harvest", "mlp", "lstm", "-b", 2, "--db", tmp_path / "other.sqlite")
-    assert as_json(found) == document
+    assert as_json(found) == said(opdb, "harvest", "mlp", "lstm", "-b", 2, "--db", other)
     assert [each.name for each in found.workloads] == ["mlp", "lstm"]
     with pytest.raises(InputError, match="2 workloads were harvested"):
         _ = found.workload
     assert "linear" in repr(api.harvest("mlp", batch_size=2, db=db))
-    with pytest.raises(InputError, match="unknown model 'no_such_model'"):
-        api.harvest("no_such_model", db=db)
-
-
-def test_export_and_load_answer_as_the_commands_do(
-    opdb: Opdb, published: str, tmp_path: Path
-) -> None:
     folder = sets.SET.with_name("nvidia-h200-held-out")
-    loaded = api.load(folder, db=str(tmp_path / "a.sqlite"))
-    document = said(opdb, "import", folder, "--db", tmp_path / "b.sqlite")
+    loaded = api.load(folder, db=db)
+    document = said(opdb, "import", folder, "--db", other)
     assert isinstance(document, dict)
     assert as_json(loaded) == {**document, "database": loaded.location}
     assert "visits.csv" in repr(loaded)
-    written = api.export(tmp_path / "set", db=str(tmp_path / "a.sqlite"))
-    assert as_json(written) == said(opdb, "export", tmp_path / "set", "--db", tmp_path / "b.sqlite")
-    with pytest.raises(InputError, match="no_such_set"):
-        api.load("no_such_set", db=str(tmp_path / "a.sqlite"))
+    written = api.export(tmp_path / "set", db=db)
+    assert as_json(written) == said(opdb, "export", tmp_path / "set", "--db", other)
 
 
 def test_a_result_is_a_table_in_a_notebook_and_a_frame_where_pandas_is(
@@ -124,47 +228,19 @@ def test_a_result_is_a_table_in_a_notebook_and_a_frame_where_pandas_is(
     assert "coverage" not in row
 
 
-def test_bench_answers_as_the_command_does(
-    opdb: Opdb, tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = api.BenchOptions(device="cpu", rounds=1)
-    db = str(tmp_path / "opdb.sqlite")
-    api.harvest("mlp", db=db)
-    found = api.bench("relu", model="mlp", options=options, db=db)
-    again = said(opdb, "bench", "relu", "--model", "mlp", "--device", "cpu", "--rounds", 1)
-    assert isinstance(again, dict)
-    document = as_json(found)
-    assert isinstance(document, dict)
-    assert document.keys() == again.keys()
-    assert document["outcomes"]["ok"] >= 1 and again["campaign"] is None
-    assert found.results[0].board in repr(found)
-    with pytest.raises(InputError, match="unknown --cache-state 'steamed'"):
-        api.bench(options=api.BenchOptions(cache_state="steamed"), db=db)
-    with pytest.raises(InputError, match="add --model NAME"):
-        api.bench(batch_size=2, db=db)
-
-
-def test_validate_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
+def test_reports_show_themselves(published: str) -> None:
+    options = api.BuildOptions(device="nvidia-h200")
+    planned = api.plan("mlp", options=options, db=published)
+    assert [row["kind"] for row in planned.rows()] == [
+        s["kind"] for s in planned.to_dict()["steps"]
+    ]
+    assert repr(planned).startswith("1 model, 1 workload, on nvidia-h200\n")
+    shown = api.show(db=published)
+    assert f"database {published}, " in repr(shown) and "resnet50" in repr(shown)
+    assert shown.rows() == shown.to_dict()["workloads"]
     told: list[str] = []
-    found = api.validate("resnet50", "vgg16", modes=["graph"], db=published, tell=told.append)
-    command = ("validate", "resnet50", "vgg16", "--mode", "graph", "--db", published)
-    assert as_json(found) == said(opdb, *command)
-    assert {row["mode"] for row in found.rows()} == {"graph"}
-    with pytest.raises(InputError, match="unknown model 'resnet51'"):
-        api.validate("resnet51", db=published)
-
-
-def test_plan_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
-    command = ("build", "mlp", "--plan", "--device", "nvidia-h200", "--db", published)
-    document = said(opdb, *command)
-    found = api.plan("mlp", options=api.BuildOptions(device="nvidia-h200"), db=published)
-    assert as_json(found) == document
-    assert [row["kind"] for row in found.rows()] == [s["kind"] for s in found.to_dict()["steps"]]
-    assert repr(found).startswith("1 model, 1 workload, on nvidia-h200\n")
-    with pytest.raises(InputError, match="no model is named"):
-        api.plan(db=published)
-    with pytest.raises(InputError, match="--gpu-seconds -1"):
-        api.plan("mlp", options=api.BuildOptions(gpu_seconds=-1), db=published)
+    api.show("models", "resnet1*", db=published, tell=told.append)
+    assert "3 from torchvision" in told[0]
 
 
 def test_a_plan_takes_what_is_stored_and_stores_nothing(opdb: Opdb, tmp_path: Path) -> None:
@@ -177,10 +253,31 @@ def test_a_plan_takes_what_is_stored_and_stores_nothing(opdb: Opdb, tmp_path: Pa
     of_cpu = api.BuildOptions(device="cpu")
     assert len(api.plan("mlp", batch_size=2, options=of_cpu, db=str(db)).rows()) == 1
     assert len(api.plan("mlp", batch_size=3, options=of_cpu, db=str(db)).rows()) > 1
-    command = ("build", "mlp", "-b", 2, "--plan", "--device", "cpu", "--db", db)
-    document = said(opdb, *command)
+    document = said(opdb, "build", "mlp", "-b", 2, "--plan", "--device", "cpu", "--db", db)
     assert isinstance(document, dict) and document["configurations"] == 1
     assert db.read_bytes() == before
+
+
+@pytest.mark.usefixtures("short")
+def test_bench_and_measure_answer_as_the_commands_do(opdb: Opdb, tmp_path: Path) -> None:
+    db = str(tmp_path / "opdb.sqlite")
+    options = api.BenchOptions(device="cpu", rounds=1)
+    found = api.bench("relu", model="mlp", options=options, db=db)
+    again = said(opdb, "bench", "relu", "--model", "mlp", "--device", "cpu", "--rounds", 1)
+    document = as_json(found)
+    assert isinstance(document, dict) and isinstance(again, dict)
+    assert document.keys() == again.keys()
+    assert document["outcomes"]["ok"] >= 1 and again["campaign"] is None
+    assert found.results[0].board in repr(found)
+    measured = api.measure("mlp", batch_size=2, device="cpu", repeats=1, db=db)
+    [row] = measured.rows()
+    rows = said(opdb, "measure", "mlp", "-b", 2, "--device", "cpu", "--repeats", 1)
+    assert isinstance(rows, list) and row.keys() == rows[0].keys()
+    assert (row["model"], row["mode"], row["outcome"]) == ("mlp", "eager", "ok")
+    assert "mlp    batch 2 float32 size 784  eager" in repr(measured)
+    once = api.TrainingOptions(iters=1, warmup_iters=1)
+    trained = api.measure("mlp", phase="training", training=once, device="cpu", repeats=1, db=db)
+    assert repr(trained).startswith("MEASURED_SEC=")
 
 
 @pytest.mark.usefixtures("short")
@@ -195,48 +292,8 @@ def test_build_answers_as_the_command_does(opdb: Opdb, tmp_path: Path) -> None:
     assert [row["batch_size"] for row in found.rows()] == [1, 4]
     assert "processed: true" in file.read_text() and Path("models/significant.yml").exists()
     arguments = ("models", "--device", "cpu", "--target", 0.01, "-b", 1, "-b", 4, "--db", db)
-    ran = opdb("build", *arguments, "--json")
-    document = json.loads(ran.out)
+    document = opdb.json("build", *arguments)
     assert document["runs"] == document["benched"] == 0, "what is built is not built again"
     again = as_json(api.build("models", batch_sizes=(1, 4), options=options, db=db))
     assert isinstance(again, dict)
     assert again | {"elapsed_s": 0} == document | {"elapsed_s": 0}
-    with pytest.raises(InputError, match="no model is named"):
-        api.build(db=db)
-    with pytest.raises(InputError, match="--target 2: give a share"):
-        api.build("models", options=api.BuildOptions(target=2), db=db)
-
-
-@pytest.mark.usefixtures("short")
-def test_measure_answers_as_the_command_does(opdb: Opdb, tmp_path: Path) -> None:
-    own = str(tmp_path / "own.sqlite")
-    found = api.measure("mlp", batch_size=2, device="cpu", repeats=1, db=own)
-    [row] = found.rows()
-    document = said(opdb, "measure", "mlp", "-b", 2, "--device", "cpu", "--repeats", 1)
-    assert isinstance(document, list)
-    assert row.keys() == document[0].keys()
-    assert (row["model"], row["mode"], row["outcome"]) == ("mlp", "eager", "ok")
-    assert "mlp    batch 2 float32 size 784  eager" in repr(found)
-    once = api.TrainingOptions(iters=1, warmup_iters=1)
-    trained = api.measure("mlp", phase="training", training=once, device="cpu", repeats=1, db=own)
-    assert repr(trained).startswith("MEASURED_SEC=")
-
-
-def test_show_answers_as_the_command_does(opdb: Opdb, published: str) -> None:
-    found = api.show(db=published)
-    assert as_json(found) == said(opdb, "show", "--db", published)
-    assert f"database {published}, " in repr(found) and "resnet50" in repr(found)
-    assert found.rows() == found.to_dict()["workloads"]
-    with pytest.raises(InputError, match="unknown device 'nothing'"):
-        api.show(conditions=api.Conditions(device="nothing"), db=published)
-
-
-def test_lists_answer_as_the_command_does(opdb: Opdb, published: str) -> None:
-    for asked in (("workloads",), ("devices",), ("models", "resnet1*"), ("algorithms",)):
-        found = api.show(*asked, db=published)
-        assert as_json(found) == said(opdb, "show", *asked, "--db", published)
-    told: list[str] = []
-    api.show("models", "resnet1*", db=published, tell=told.append)
-    assert "3 from torchvision" in told[0]
-    with pytest.raises(InputError, match="unknown model 'resnet5O'"):
-        api.show("models", "resnet5O", db=published)

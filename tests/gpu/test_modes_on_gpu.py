@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -21,9 +20,7 @@ from opdb.derive.runs import agreeing, repeat_spread, run_cost
 from opdb.records import Mode, ModelRun
 from opdb.spec import ModelSpec
 from opdb.store import open_store
-from tests.cli.conftest import Opdb, opdb
-
-__all__ = ["opdb"]
+from tests.cli.conftest import Opdb
 
 HERE = "tests.gpu.test_modes_on_gpu"
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -77,6 +74,8 @@ def test_every_mode_gives_time_and_energy(runs: dict[Mode, ModelRun], mode: Mode
         assert run.facts["output_difference"] < 0.05
     if mode != "eager":
         assert run.facts["compile_time_s"] >= 0
+    if mode == "compile:reduce-overhead":
+        assert run.facts["cuda_graphs_left_out"] == 0
 
 
 def test_inductor_launches_kernels_of_its_own(runs: dict[Mode, ModelRun]) -> None:
@@ -87,21 +86,6 @@ def test_inductor_launches_kernels_of_its_own(runs: dict[Mode, ModelRun]) -> Non
     assert sum(compiled.values()) < sum(eager.values())
     assert runs["dynamo"].kernels == eager
     assert runs["compile:reduce-overhead"].kernels is None
-
-
-def test_graphs_take_the_host_out_of_a_small_batch(runs: dict[Mode, ModelRun]) -> None:
-    times = {mode: cost.time_s.mean for mode, run in runs.items() if (cost := run_cost([run]))}
-    assert times["graph"] < 0.8 * times["eager"]
-    assert times["compile:reduce-overhead"] < 0.8 * times["eager"]
-    assert runs["eager"].facts["outrun_share"] > 0.9 > runs["graph"].facts["outrun_share"]
-    assert runs["compile:reduce-overhead"].facts["cuda_graphs_left_out"] == 0
-
-
-def test_caches_are_cold_each_time(session: Session, runs: dict[Mode, ModelRun]) -> None:
-    again = measure(session, SMALL, "small", "compile", RunOptions(repeats=1))
-    first_s = runs["compile"].facts["compile_time_s"]
-    assert first_s > 1 and again.facts["compile_time_s"] > 0.5 * first_s
-    assert "opdb-" not in os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
 
 
 def asking() -> tuple[nn.Module, tuple[Tensor, ...]]:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
-import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,21 +13,19 @@ import torch
 from torch import nn
 
 from opdb.bench.driver import train, why_no_amp
-from opdb.bench.host import blocks_of, host_visits
+from opdb.bench.host import blocks_of
 from opdb.bench.model import TrainingStep
 from opdb.bench.replay import Rotation, capture, launched_kernels, warm_up
-from opdb.bench.run import campaign
 from opdb.bench.session import Session
-from opdb.bench.visit import VisitRequest, issuing, visit
+from opdb.bench.visit import issuing
 from opdb.derive.quiet import quiet_time_s
 from opdb.harvest.passes import harvest
 from opdb.models import checked, load
 from opdb.operators import build
-from opdb.records import GRADIENTS, Configuration, Workload
+from opdb.records import Workload
 from opdb.runs import DriverOptions
 from opdb.spec import ModelSpec
-from opdb.store import Store, open_store
-from opdb.store.deriving import derive_costs
+from opdb.store import Store
 from tests.harvest import test_step
 
 MODULES = {
@@ -47,9 +40,6 @@ MODULES = {
 MODELS = ("resnet18", "mobilenet_v2", "vgg11", "distilbert")
 OWN = tuple(f"{test_step.HERE}:{name}" for name in ("changed_view", "other_layout", "learned_bias"))
 """Views that are changed in place, gradients in another layout, attention with a learned bias."""
-
-TURNS = 3
-"""Of calls and steps around them; the median ratio counts."""
 
 
 def request(name: str, optimizer: str = "sgd") -> ModelSpec:
@@ -141,19 +131,8 @@ def test_modules_give_the_dtypes_on_the_gpu_that_the_harvest_tells(name: str) ->
     assert [c.inputs["input"]["dtype"] for c in told] == given
 
 
-@pytest.fixture(scope="module")
-def opened(
-    calibrated: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Store, Session]]:
-    """One campaign for all runs: what opens it takes ten seconds."""
-    path = shutil.copy(calibrated, tmp_path_factory.mktemp("trained"))
-    with open_store(str(path)) as store, campaign("cuda", store) as session:
-        yield store, session
-
-
 @pytest.mark.parametrize("amp", [False, True])
-def test_a_training_run_on_the_gpu(opened: tuple[Store, Session], amp: bool) -> None:
-    store, session = opened
+def test_a_training_run_on_the_gpu(store: Store, session: Session, amp: bool) -> None:
     options = DriverOptions(warmup_iters=3, iters=20, repeats=1, nvtx=True)
     assert why_no_amp(session.platform.torch_device) is None
     autocast = "bfloat16" if amp else None
@@ -168,32 +147,6 @@ def test_a_training_run_on_the_gpu(opened: tuple[Store, Session], amp: bool) -> 
     assert 0 < run.facts["compute_time_s"] <= 1.05 * whole_s
 
 
-def test_zeros_of_a_gradient_save_energy(opened: tuple[Store, Session]) -> None:
-    store, session = opened
-    inputs = {
-        "input": {"shape": [32, 256, 56, 56], "dtype": "float32"},
-        "weight": {"shape": [256, 256, 3, 3], "dtype": "float32", "role": "weight"},
-    }
-    dense = {"shape": [32, 256, 56, 56], "dtype": "float32"}
-    energies_j = []
-    for gradient in (dense, {**dense, "values": {"zeros": 0.88}}):
-        configuration = Configuration(
-            "conv2d",
-            {"padding": [1, 1]},
-            {**inputs, GRADIENTS: [gradient]},
-            pass_name="backward",
-            gradient=True,
-        )
-        store.save_configurations([configuration])
-        for made in visit(session, VisitRequest(configuration)):
-            store.save_visit(made)
-        derive_costs(store, session.platform.board.uuid)
-        [cost] = store.costs(session.platform.board.uuid, [configuration.key])[configuration.key]
-        assert cost.energy_j is not None
-        energies_j.append(cost.energy_j.mean)
-    assert energies_j[1] < 0.98 * energies_j[0]
-
-
 def step_s(step: TrainingStep) -> float:
     """Return the quiet time of one step (seconds), timed as calls are, in blocks."""
 
@@ -204,29 +157,3 @@ def step_s(step: TrainingStep) -> float:
         return [time.perf_counter() - begun_s]
 
     return quiet_time_s([step_s for [step_s] in blocks_of(one_step)])
-
-
-def calls_s(session: Session, workload: Workload) -> float:
-    """Return the quiet time of a step's calls (seconds), summed up block by block."""
-    visits = host_visits(session, [workload.calls])
-    seen = {(made.configuration, made.form): made.times_s for made in visits}
-    of_calls = (seen[call.configuration.key, call.form] for call in workload.calls)
-    return quiet_time_s([sum(block) for block in zip(*of_calls, strict=True)])
-
-
-def test_the_hosts_part_of_a_step_is_that_of_its_calls(opened: tuple[Store, Session]) -> None:
-    """A step so small that the host is nearly all of it.
-
-    Calls are timed between steps, several times: some hosts are slower for seconds.
-    """
-    _, session = opened
-    asked = replace(request("mobilenet_v2"), batch_size=2, input_size=(3, 32, 32))
-    workload = harvest(asked)
-    step = TrainingStep(load(asked, device="cuda"), asked)
-    steps_s, together_s = [step_s(step)], []
-    for _ in range(TURNS):
-        together_s.append(calls_s(session, workload))
-        steps_s.append(step_s(step))
-    around_s = map(statistics.mean, itertools.pairwise(steps_s))
-    ratios = [s / s0 for s, s0 in zip(together_s, around_s, strict=True)]
-    assert 0.75 < statistics.median(ratios) < 1.25, f"calls {together_s} s, steps {steps_s} s"

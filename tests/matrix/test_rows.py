@@ -3,14 +3,84 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pytest
 
-from opdb.errors import InputError
+from opdb.errors import InputError, UnknownNameError
+from opdb.records import Json, ModelRun, Stretch
+from opdb.runs import DriverOptions, RunTable, State
+from opdb.store import RunState
 from opdb.studies.train.figure import draw
-from opdb.studies.train.rows import LINES, RUNS, MatrixReport, figures, lines_of, mixed, remarks_of
-from tests.matrix.made import NO_POWER, cell, made, run
+from opdb.studies.train.file import Combination
+from opdb.studies.train.rows import (
+    LINES,
+    RUNS,
+    BackendDevice,
+    MatrixPolicy,
+    MatrixReport,
+    MatrixRun,
+    TrainingSpec,
+    cells_of,
+    figures,
+    labelled,
+    lines_of,
+    mixed,
+    remarks_of,
+)
+from tests.store import samples
+
+NO_POWER = "no power: this is a test"
+WHERE = samples.DEVICE.slug, "GPU-1"
+HERE = BackendDevice("cpu", samples.DEVICE.slug, "GPU-1", why_no_amp="no amp in this test")
+
+
+def cell(model: str = "mlp", batch_size: int = 4, **more: object) -> TrainingSpec:
+    return TrainingSpec(Combination(model, batch_size, **more), HERE)  # type: ignore[arg-type]
+
+
+def stretch(step_s: float, power_w: float | None = None) -> Stretch:
+    samples_w = () if power_w is None else tuple((0.01 * i, power_w) for i in range(100))
+    return Stretch(1, (step_s,) * 50, 1.0, 1.0, power_samples=samples_w)
+
+
+def run(steps_s: tuple[float, ...], power_w: float | None = None, **facts: Json) -> ModelRun:
+    """Return a good run whose stretches took so long a step."""
+    known = {
+        "label": "mlp-b4-fp32-cpu",
+        "data_time_s": 0.0,
+        "compute_time_s": steps_s[0],
+        "peak_resident_bytes": 2**30,
+        "iters": 50,
+        "warmup_iters": 10,
+    }
+    return ModelRun(
+        id="run",
+        campaign=samples.campaign().id,
+        workload="workload",
+        mode="eager",
+        outcome="ok",
+        reason=None,
+        started_at="2026-11-21T12:00:00+00:00",
+        cost_s=1.0,
+        repeats=tuple(stretch(step_s, power_w) for step_s in steps_s),
+        peak_memory_bytes=None,
+        kernels=None,
+        flags=() if power_w else (NO_POWER,),
+        facts={**known, **facts},
+    )
+
+
+def made(one: TrainingSpec, state: State = "done", ran: ModelRun | None = None) -> MatrixRun:
+    return MatrixRun(one, state, ran, None if ran is None else samples.campaign())
+
+
+def state(outcome: str = "ok", **more: object) -> RunState:
+    """Return the state of a run of `cell()`."""
+    ran = run((0.1,))
+    found = RunState("one", "workload", "eager", {}, "ok", None, 1.0, ran.facts, "campaign", *WHERE)
+    return replace(found, outcome=outcome, **more)  # type: ignore[arg-type]
 
 
 def test_a_step_is_the_mean_of_all_that_was_timed() -> None:
@@ -115,3 +185,43 @@ def test_a_figure_is_drawn_with_and_without_energy(power_w: float | None) -> Non
 def test_nothing_measured_is_no_figure() -> None:
     with pytest.raises(InputError, match="nothing to draw"):
         draw(lines_of([made(cell(), "left")]), "a title", "a command")
+
+
+SLUG = HERE.device
+
+
+def test_what_two_backends_mean_is_one_run() -> None:
+    combinations = [Combination("mlp", backend=name) for name in ("auto", "cpu", "cuda")]
+    gone = BackendDevice("cuda", why_not="no GPU")
+    found = cells_of(combinations, {"auto": HERE, "cpu": HERE, "cuda": gone})
+    assert [each.label for each in found] == ["mlp-b1-fp32-cpu", "mlp-b1-fp32-cuda"]
+    assert [each.why_not for each in found] == [None, "no GPU"]
+
+
+def table(runs: Sequence[RunState], claimed: Collection[str] = ()) -> RunTable[TrainingSpec]:
+    return RunTable(MatrixPolicy((SLUG,)), runs, claimed)
+
+
+def test_what_cannot_run_here_is_told_unless_it_has_run() -> None:
+    amp = cell(precision="amp")
+    assert amp.why_not == "no amp in this test"
+    assert table([]).state(amp) == "not here"
+    assert table([]).pending([amp, cell()]) == [cell()]
+
+
+def test_a_run_that_only_borrows_the_label_is_not_taken_for_it() -> None:
+    longer = state(facts={**state().facts, "iters": 500})
+    otherwise = state(setting={"deterministic": True})
+    assert table([longer, otherwise]).state(cell()) == "left"
+    strict = cell(options=DriverOptions(deterministic=True))
+    named = state(setting={"deterministic": True}, facts={**state().facts, "label": strict.label})
+    assert table([named]).state(strict) == "done"
+    assert table([state(device="another-device")]).state(cell()) == "left"
+
+
+def test_labels_choose() -> None:
+    cells = [cell(), cell(batch_size=8)]
+    assert labelled(cells, []) == cells
+    assert labelled(cells, ["mlp-b8-fp32-cpu"]) == cells[1:]
+    with pytest.raises(UnknownNameError, match="did you mean 'mlp-b8-fp32-cpu'"):
+        labelled(cells, ["mlp-b9-fp32-cpu"])

@@ -4,19 +4,39 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
-from opdb.algorithms.names import algorithm_named
-from opdb.records import ModelRun, Stretch
+from opdb.algorithms.names import ALGORITHMS, algorithm_named
+from opdb.bench.session import Session, detect, new_id
+from opdb.errors import InputError, UnknownNameError
+from opdb.harvest.passes import harvest
+from opdb.models import checked
+from opdb.progress import Progress
+from opdb.records import ALGORITHM_SETTING, ModelRun, Stretch
 from opdb.runs import RunTable
 from opdb.spec import ModelSpec
-from opdb.store import RunState
-from opdb.studies.sweep.request import SweepPolicy, SweepSpec, by_group
+from opdb.store import Claims, RunState, Store, open_store, schema
+from opdb.store.claims import held
+from opdb.studies.sweep import measuring as bench_sweep
+from opdb.studies.sweep.files import _handle, draw_curves, figures
+from opdb.studies.sweep.measuring import NOMINAL_S, SweepOptions, SweepWork, planned_seconds
+from opdb.studies.sweep.request import (
+    STAGES,
+    SweepPolicy,
+    SweepSpec,
+    by_group,
+    parse_sizes,
+    sizes_of,
+    spread_sizes,
+)
 from opdb.studies.sweep.rows import LAYERS, OVERALL, LayerFacts, Predicted, Row, same_kernels
+from tests.store import samples
 
 REQUEST = ModelSpec("made", batch_size=2, input_size=(3, 224, 224))
 FFT = SweepSpec(REQUEST, "w" * 64, 224, algorithm_named("fft"), "graph")
@@ -184,3 +204,172 @@ def test_what_failed_is_pending_when_asked() -> None:
     [(group, specs)] = by_group([FFT, replace(FFT, size=9, workload="v")]).items()
     assert (group.model, group.algorithm) == ("made", "fft")
     assert Counter(map(failed.state, specs)) == {"failed": 1, "left": 1}
+
+
+def test_the_sizes_of_the_full_stage_are_those_of_the_scripts_it_replaces() -> None:
+    assert sizes_of("full", None, None) == [224 + int(i * 288 / 99) for i in range(100)]
+    assert sizes_of("quick", None, None) == list(range(224, 513, 32))
+    assert sizes_of("sanity", None, None) == [224]
+
+
+def test_each_stage_reuses_the_one_before() -> None:
+    stages = [set(sizes_of(stage, None, None)) for stage in STAGES]
+    assert stages[0] < stages[1] < stages[2]
+    assert [len(sizes) for sizes in stages] == [1, 10, 100]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 289])
+def test_so_many_sizes_are_so_many(count: int) -> None:
+    sizes = spread_sizes(count)
+    assert len(set(sizes)) == count and sizes == sorted(sizes)
+    assert sizes[0] == 224 and (count == 1 or sizes[-1] == 512)
+
+
+@pytest.mark.parametrize("count", [0, -1, 290])
+def test_there_are_no_more_sizes_than_pixels(count: int) -> None:
+    with pytest.raises(InputError, match="1 to 289 sizes"):
+        sizes_of("quick", count, None)
+
+
+def test_sizes_are_read_once_each() -> None:
+    assert parse_sizes("64, 32,64") == [64, 32]
+    assert sizes_of("full", None, [64, 32]) == [64, 32]
+
+
+@pytest.mark.parametrize("text", ["", "64,", "-5", "0", "big", "22.4", "99999999999"])
+def test_what_is_no_size_is_said(text: str) -> None:
+    with pytest.raises(InputError, match="is no size"):
+        parse_sizes(text)
+
+
+def test_sizes_are_given_in_one_way_and_a_stage_must_be_one() -> None:
+    with pytest.raises(InputError, match="one of them"):
+        sizes_of("quick", 5, [64])
+    with pytest.raises(UnknownNameError, match="did you mean 'quick'"):
+        sizes_of("quik", None, None)
+
+
+SLUG = samples.DEVICE.slug
+
+
+def cell(model: str, algorithm: str, size: int = 224) -> SweepSpec:
+    return SweepSpec(ModelSpec(model), "unused", size, ALGORITHMS[algorithm], "graph")
+
+
+def test_a_cell_is_planned_as_the_likest_ones_took(tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        assert planned_seconds(store, [cell("tiny", "fft")] * 2, SLUG) == (2 * NOMINAL_S, 0)
+        store.save_campaign(samples.campaign())
+        took = [("tiny", "fft", 9.0), ("tiny", "fft", 3.0), ("tiny", "gemm", 1.0)]
+        took += [("large", "fft", 33.0), ("large", "guess", 4.0)]
+        for number, (name, algorithm, cost_s) in enumerate(took):
+            workload = samples.workload(name, batch_size=number + 1)
+            store.save_workload(workload, swept=True)
+            run = replace(samples.model_run(workload, f"run-{number}"), cost_s=cost_s)
+            store.save_model_run(replace(run, setting={ALGORITHM_SETTING: algorithm}))
+
+        def seconds(model: str, algorithm: str) -> float:
+            planned_s, runs = planned_seconds(store, [cell(model, algorithm, 512)], SLUG)
+            assert runs == 5
+            return planned_s
+
+        assert seconds("tiny", "fft") == 6.0, "its own cells under the algorithm, at other sizes"
+        assert seconds("unseen", "fft") == 15.0, "all cells under the algorithm"
+        assert seconds("large", "winograd") == 18.5, "the model's other cells"
+        assert seconds("unseen", "winograd") == 10.0, "all cells"
+        both = planned_seconds(store, [cell("tiny", "fft"), cell("unseen", "fft")], SLUG)
+        assert both == (21.0, 5)
+        assert planned_seconds(store, [cell("tiny", "fft")], "another") == (NOMINAL_S, 0)
+
+
+PNG = b"\x89PNG"
+
+
+@pytest.fixture(autouse=True)
+def drawn() -> Iterator[None]:
+    pytest.importorskip("matplotlib")
+    yield
+
+
+def at(size: int, algorithm: str = "fft", **changes: object) -> Row:
+    cell = replace(FFT, size=size, algorithm=algorithm_named(algorithm))
+    return row(replace(RUN, **changes), cell)  # type: ignore[arg-type]
+
+
+def test_curves_are_drawn_of_full_partial_and_missing_cells() -> None:
+    bare = tuple(replace(each, power_samples=()) for each in RUN.repeats)
+    full = draw_curves([at(224), at(256, "gemm")], "made")
+    assert full.startswith(PNG)
+    assert draw_curves([at(224), at(256, facts=PARTIAL)], "made") != full
+    assert draw_curves([at(224, repeats=bare)], "made").startswith(PNG)
+    none = at(224, outcome="unsupported", repeats=(), layers=None)
+    assert draw_curves([none], "made").startswith(PNG)
+
+
+def test_what_ran_nowhere_and_what_ran_the_same_kernels_is_named() -> None:
+    good, same = at(224), replace(at(256), same_as="gemm")
+    none = at(224, outcome="unsupported", repeats=(), layers=None)
+    for rows, words in (
+        ([good, good], "fft"),
+        ([good, same], "fft"),
+        ([same, none], "fft:\nkernels of gemm"),
+        ([none], "fft:\nunsupported"),
+        ([at(224, outcome="out_of_memory", repeats=())], "fft:\nout of memory"),
+    ):
+        assert _handle("fft", rows).get_label() == words
+
+
+def test_layers_are_drawn_at_the_largest_size_of_each_algorithm() -> None:
+    rows = [at(512), at(224), at(224, "gemm"), at(256, "direct", layers=None)]
+    names = [name for name, _ in figures(rows, "gpu")]
+    assert names == [
+        "made_gpu_b2.png",
+        "made_gpu_b2_fft_layers.png",
+        "made_gpu_b2_gemm_layers.png",
+    ]
+
+
+OTHER = "another-machine:1:0.00"
+
+
+def cell_of(store: Store, size: int) -> SweepSpec:
+    request = checked(ModelSpec("tests.sweep.models:small", input_size=(3, size, size)))
+    workload = harvest(request)
+    store.save_workload(workload)
+    return SweepSpec(request, workload.key, size, algorithm_named("default"), "eager")
+
+
+def take_over(store: Store, session: Session, cell: SweepSpec) -> None:
+    """Take a cell from a worker that gave no sign for the length of its lease."""
+    with store.writing() as connection:
+        connection.execute(update(schema.claim).values(until_s=0.0))
+    board = session.platform.board
+    claims = Claims(store, f"sweep {board.device}", board.uuid)
+    claims._worker = OTHER
+    assert claims.take(cell.key)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_cell_that_another_worker_took_over_is_stored_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = cell_of(store, 16), cell_of(store, 24)
+    measure = bench_sweep.measure_cell
+
+    def slow(session: Session, cell: SweepSpec, *more: object) -> ModelRun:
+        """Measure the first cell for so long that another worker takes it over and stores it."""
+        run = measure(session, cell, *more)  # type: ignore[arg-type]
+        if cell == first:
+            take_over(store, session, cell)
+            store.save_model_run(replace(run, id=new_id(), facts={**run.facts, "by": OTHER}))
+        return run
+
+    monkeypatch.setattr(bench_sweep, "measure_cell", slow)
+    options = SweepOptions(warm_up=1, measure=3, layers=False)
+    work = SweepWork(SweepPolicy((detect("cpu").device.slug,)), options=options)
+    found = list(work.run(store, [first, second], "cpu", Progress()))
+    assert [cell for cell, _ in found] == [second]
+    [of_first] = store.model_runs(first.workload, setting=first.setting)
+    assert of_first.facts["by"] == OTHER
+    assert len(store.model_runs(second.workload, setting=second.setting)) == 1
+    assert [(claim.worker, claim.task) for claim in held(store)] == [(OTHER, first.key)]

@@ -22,7 +22,6 @@ from opdb.studies.annotate import AnnotatedProfile, Index, KernelIndex, read_pro
 from opdb.studies.annotate import find_energies as annotate_profile
 from tests import published
 from tests.cli.conftest import Opdb
-from tests.cli.conftest import opdb as opdb_run  # noqa: F401
 from tests.paths import ROOT
 
 PROFILES = ROOT / "tests" / "data"
@@ -160,13 +159,8 @@ def test_work_of_no_known_call_is_known_by_its_kernels(tmp_path: Path, db: str) 
     assert any("record_shapes=True" in note for note in bare.notes)
 
 
-def test_the_command_writes_and_refuses(
-    opdb_run: Opdb,  # noqa: F811
-    resnet: Path,
-    db: str,
-    tmp_path: Path,
-) -> None:
-    ran = opdb_run("annotate", resnet, "-o", "out.json.gz", "--json", "--db", db)
+def test_the_command_writes_and_refuses(opdb: Opdb, resnet: Path, db: str, tmp_path: Path) -> None:
+    ran = opdb("annotate", resnet, "-o", "out.json.gz", "--json", "--db", db)
     assert ran.status == 0 and json.loads(ran.out)["known_share"] == pytest.approx(1.0)
     assert "opdb" in json.loads(gzip.decompress(Path("out.json.gz").read_bytes()))
     (tmp_path / "text").write_text("[]")
@@ -176,7 +170,7 @@ def test_the_command_writes_and_refuses(
         (tmp_path / "text", "no trace of torch's profiler"),
         (bare, "holds no work of a GPU"),
     ):
-        ran = opdb_run("annotate", path, "--db", db)
+        ran = opdb("annotate", path, "--db", db)
         assert ran.status == 2 and message in ran.err and "Traceback" not in ran.err
 
 

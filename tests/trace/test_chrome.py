@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import opdb
-from opdb.commands.trace import DEVICE, HOST, PASS, Traced
-from opdb.errors import InputError, NothingMeasuredError, UnknownModelError
+from opdb.commands.trace import DEVICE, HOST, PASS, Traced, trace
+from opdb.errors import NothingMeasuredError
 from tests import published
+from tests.cli.conftest import Opdb
 
 QUESTIONS: list[dict[str, Any]] = [
     {"model": "resnet50", "batch_size": 32, "mode": "graph"},
@@ -121,10 +122,6 @@ def test_estimates_are_marked_and_what_has_no_cost_has_no_slice(db: str) -> None
     assert "estimated" in {each["args"]["status"] for each in kernels}
     with pytest.raises(NothingMeasuredError, match="nothing to trace; to measure it, on the dev"):
         opdb.trace("mlp", batch_size=9, conditions=opdb.Conditions(estimates=False), db=db)
-    with pytest.raises(UnknownModelError, match="resnet50"):
-        opdb.trace("resnt50", db=db)
-    with pytest.raises(InputError, match="cannot be predicted"):
-        opdb.trace("resnet50", mode="dynamo", db=db)
 
 
 def test_a_lower_bound_says_what_is_not_in_it(tmp_path: Path) -> None:
@@ -134,3 +131,19 @@ def test_a_lower_bound_says_what_is_not_in_it(tmp_path: Path) -> None:
     found = opdb.trace("resnet50", batch_size=32, conditions=conditions, db=str(path))
     assert {each["name"] for each in on(found.trace(), DEVICE)} == {"conv2d"}
     assert "at least" in str(found) and "not in the trace: 121 calls without a cost" in str(found)
+
+
+def test_the_command_writes_the_trace_and_says_what_is_in_it(opdb: Opdb, db: str) -> None:
+    asked = ("trace", "resnet50", "-b", 32, "--mode", "graph", "--db", db)
+    ran = opdb(*asked, "-o", "t.json")
+    assert ran.status == 0 and "written: t.json" in ran.err
+    assert [line.split()[:2] for line in ran.out.splitlines()[2:]] == [
+        ["device", "works"],
+        ["device", "waits"],
+        ["whole", "pass"],
+    ]
+    found = trace("resnet50", batch_size=32, mode="graph", db=db)
+    assert Path("t.json").read_bytes() == found.to_bytes()
+    assert opdb(*asked, "-o", "t.json.gz", "-q").status == opdb(*asked, "-q").status == 0
+    assert gzip.decompress(Path("t.json.gz").read_bytes()) == found.to_bytes()
+    assert Path("trace.json").read_bytes() == found.to_bytes()

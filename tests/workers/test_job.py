@@ -20,7 +20,7 @@ import pytest
 
 from opdb import slurm as jobs
 from opdb import slurm as submitting
-from opdb.errors import CannotMeasureError, InputError
+from opdb.errors import InputError
 from opdb.slurm import (
     Files,
     Job,
@@ -195,11 +195,6 @@ def test_a_command_does_not_outlive_its_job(
     assert (state["state"], state["exit_status"]) == ("stopped", None)
 
 
-def test_a_job_that_is_requeued_is_run_as_it_is(tmp_path: Path) -> None:
-    job = Job("a", ("bench",), str(tmp_path), "sqlite:///x")
-    assert job.checkpoint().function is job
-
-
 def test_a_job_knows_its_number_in_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
@@ -336,13 +331,6 @@ def test_a_queue_that_does_not_answer_says_nothing(
     assert submitting.queue() is None and time.monotonic() - begun_s < 4
 
 
-def test_without_slurm_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CannotMeasureError, match="sbatch and srun not found"):
-        submit(given_to_slurm(tmp_path, "a"), RESOURCES, "one")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_refusal_leaves_no_state(cluster: Path, tmp_path: Path) -> None:
     script(cluster, "sbatch", "echo first >&2", "echo 'invalid partition' >&2", "exit 1")
     with pytest.raises(InputError, match=r"sbatch refuses the jobs: .*invalid partition"):
@@ -358,27 +346,12 @@ def test_a_job_that_began_at_once_keeps_its_state(cluster: Path, tmp_path: Path)
 
 
 def test_resources_that_were_not_said_are_left_to_slurm() -> None:
-    assert Resources(5).parameters("a") == {
-        "job_name": "a",
-        "time": 5,
-        "signal_delay_s": 120,
-        "array_parallelism": 256,
-    }
+    told = {"job_name": "a", "time": 5, "signal_delay_s": 120}
+    assert Resources(5).parameters("a") == {**told, "array_parallelism": 256}
     every = Resources(5, "p", "c", "g", "1G", 2, "acc", "q", ("x",), at_once=3).parameters("a")
-    assert every == {
-        "job_name": "a",
-        "time": 5,
-        "partition": "p",
-        "constraint": "c",
-        "gres": "g",
-        "mem": "1G",
-        "cpus_per_task": 2,
-        "account": "acc",
-        "qos": "q",
-        "setup": ["x"],
-        "signal_delay_s": 120,
-        "array_parallelism": 3,
-    }
+    said = {"partition": "p", "constraint": "c", "gres": "g", "mem": "1G", "cpus_per_task": 2}
+    said |= {"account": "acc", "qos": "q", "setup": ["x"], "array_parallelism": 3}
+    assert every == told | said
 
 
 def test_a_snapshot_is_a_whole_copy_of_a_database(tmp_path: Path) -> None:

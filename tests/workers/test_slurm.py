@@ -17,12 +17,12 @@ from opdb.bench.plan import MAX_REDONE
 from opdb.commands.submit import parts_of
 from opdb.errors import CannotMeasureError, InputError, UnknownNameError
 from opdb.harvest.passes import harvest
-from opdb.slurm import Files, Job, name_of, read_state, write_state
+from opdb.slurm import Files, Job, read_state, write_state
 from opdb.spec import ModelSpec
 from opdb.store import VisitFilter, open_store
 from opdb.store.claims import held
 from tests import slurm
-from tests.cli.conftest import Opdb, opdb  # noqa: F401
+from tests.cli.conftest import Opdb
 from tests.paths import python_path
 
 pytestmark = pytest.mark.slow
@@ -93,7 +93,7 @@ def test_a_command_of_several_models_and_algorithms_is_an_array() -> None:
         assert parts_of(whole) == [tuple(whole)]
 
 
-def test_what_is_no_command_is_told_at_once(opdb: Opdb) -> None:  # noqa: F811
+def test_what_is_no_command_is_told_at_once(opdb: Opdb) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'sweep'"):
         parts_of(["sweeep", "vgg16"])
     with pytest.raises(UnknownNameError, match="unknown algorithm 'fftt'"):
@@ -106,12 +106,6 @@ def test_what_is_no_command_is_told_at_once(opdb: Opdb) -> None:  # noqa: F811
     assert opdb("submit", "slrum", "--", "bench").status == 2
     assert opdb("submit", "slurm", "--time", "soon", "--", "bench").status == 2
     assert not Path("slurm").exists()
-    assert (
-        name_of(["sweep", "a/b:c", "--algorithm", "fft tiling"])
-        == "sweep-a_b_c-algorithm-fft_tiling"
-    )
-    long = ["sweep", "vgg16", "--output-dir", "a" * 90]
-    assert len(name_of(long)) == 100 and name_of(long) != name_of([*long, "--stage", "full"])
 
 
 @pytest.mark.parametrize(
@@ -138,9 +132,7 @@ def test_what_is_no_time(text: str) -> None:
 
 
 def test_without_sbatch_one_message_says_so(
-    opdb: Opdb,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     ran = opdb("submit", "slurm", "--gres", "gpu:1", "--", "measure", "alexnet")
@@ -152,9 +144,7 @@ def test_without_sbatch_one_message_says_so(
 
 
 def test_states_without_slurm_are_what_the_files_say(
-    opdb: Opdb,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     folder = tmp_path / "jobs"
@@ -178,9 +168,7 @@ def test_states_without_slurm_are_what_the_files_say(
 
 
 def test_an_array_of_models_each_with_its_shard(
-    cluster: slurm.Slurm,
-    opdb: Opdb,  # noqa: F811
-    tmp_path: Path,
+    cluster: slurm.Slurm, opdb: Opdb, tmp_path: Path
 ) -> None:
     database = tmp_path / "opdb.sqlite"
     with open_store(str(database)) as store:
@@ -222,9 +210,7 @@ def test_an_array_of_models_each_with_its_shard(
 
 
 def test_a_job_that_is_requeued_loses_no_finished_visit(
-    cluster: slurm.Slurm,
-    opdb: Opdb,  # noqa: F811
-    postgres_url: str,
+    cluster: slurm.Slurm, opdb: Opdb, postgres_url: str
 ) -> None:
     with open_store(postgres_url) as store:
         store.save_workload(harvest(ModelSpec("alexnet", input_size=(3, 64, 64))))
@@ -279,22 +265,6 @@ def test_two_commands_of_one_name_need_two_folders(
     write_state(jobs[0].files.state, {"name": "a", "state": "done", "command": ["bench"]})
     with pytest.raises(InputError, match="a job of that name with another command"):
         submitting.submit(jobs[1:], submitting.Resources(1), "a")
-
-
-def test_what_slurm_refuses_is_told_and_leaves_no_job(
-    cluster: slurm.Slurm,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    ran = opdb("submit", "slurm", "--partition", "nowhere", "--", "measure", "mlp")
-    assert ran.status == 2 and "invalid partition" in ran.err.lower()
-    assert not list(Path("slurm").glob("*.json"))
-
-
-def test_a_job_that_slurm_lost_is_told(cluster: slurm.Slurm, tmp_path: Path) -> None:
-    state = {"name": "a", "job": "99999", "state": "running", "runs": 1, "exit_status": None}
-    write_state(tmp_path / "a.json", state)
-    [job] = submitting.jobs_in(tmp_path)
-    assert (job["state"], job["slurm"]) == ("lost", None)
 
 
 def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -30,14 +31,16 @@ from opdb.bench.session import detect, platforms
 from opdb.errors import CannotMeasureError, InputError
 from opdb.harvest.passes import harvest
 from opdb.models import checked
+from opdb.plan.loop import ELSEWHERE, BuildModel, BuildRequest, build, build_on_each
 from opdb.runs import ModelPolicy, ModelRunSpec
 from opdb.spec import ModelSpec
-from opdb.store import Store, open_store
+from opdb.store import Claims, Store, open_store
 from opdb.store.claims import held
 from opdb.studies.sweep.measuring import SweepOptions, SweepWork
 from opdb.studies.sweep.request import SweepPolicy, SweepSpec
 from opdb.workers import Crew, Worker, WorkerDevice, places, run_on_each
 from tests.bench.calls import without_restoring
+from tests.cli.conftest import Opdb
 from tests.heard import Heard
 from tests.paths import python_path
 from tests.workers import short
@@ -171,6 +174,7 @@ def an_hour_passes_for_who_hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         looking.join()
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_ended_and_the_other_does_its_work(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +319,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_all_workers_and_loses_no_finished_visit(url: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -345,6 +350,7 @@ def test_ctrl_c_stops_all_workers_and_loses_no_finished_visit(url: str, tmp_path
         running.kill()
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_command_that_is_killed(url: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -366,3 +372,53 @@ def test_workers_end_with_the_command_that_is_killed(url: str, tmp_path: Path) -
             assert time.monotonic() < until_s
             time.sleep(0.1)
         assert held(store) == []
+
+
+REQUESTS = [ModelSpec("mlp", input_size=(size,)) for size in (8, 16, 24)]
+
+
+def test_what_another_command_is_at_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        job = BuildModel(REQUESTS[0], harvest(REQUESTS[0]))
+        store.save_workload(job.workload)
+        key = next(iter(store.usage()))
+        with monkeypatch.context() as patch:
+            patch.setattr("opdb.store.claims.this_worker", lambda: "0123456789abcdef:7:1.00")
+            claims = Claims(store, detect("cpu").device.slug, "another board")
+        assert claims.take(f"model {key}")
+        built = build(store, [job], BuildRequest(1.0), "cpu", Heard())
+        assert built.survey is not None and built.survey.failed == {key: ELSEWHERE}
+        [board] = store.boards()
+        assert key not in {visit.configuration for visit in store.visits(board.uuid)}
+
+
+def test_boards_of_several_kinds_share_nothing(tmp_path: Path) -> None:
+    here = detect("cpu")
+    mixed = [replace(here, device=replace(here.device, slug=slug)) for slug in ("h200", "a100")]
+    with (
+        open_store(str(tmp_path / "opdb.sqlite")) as store,
+        pytest.raises(InputError, match=r"several kinds \(a100, h200\)"),
+    ):
+        build_on_each(TWO, mixed, store, [], BuildRequest(1.0), Heard())
+
+
+BOTH = ("--devices", "cpu,cpu")
+
+
+@pytest.mark.slow
+def test_bench_measure_and_build_by_two_workers(opdb: Opdb) -> None:
+    assert opdb("harvest", "lstm").status == 0
+    document = opdb.json("bench", *BOTH)
+    assert document["failures"] == [] and len(document["boards"]) == 2
+    assert {board["board"] for board in document["boards"]} == {document["boards"][0]["board"]}
+    ran = opdb("bench", *BOTH)
+    assert ran.status == 0 and ran.out.count("nothing is pending") == 2
+    runs = opdb.json("measure", "mlp", "lstm", *BOTH, "--repeats", "1")
+    assert sorted(run["model"] for run in runs) == ["lstm", "mlp"]
+    assert all("2 workers measured on this host at once" in run["flags"] for run in runs)
+    ran = opdb("build", "mlp", *BOTH, "--target", "0.01", "--json")
+    document = json.loads(ran.out)
+    assert len(document["boards"]) == 1 and document["workloads"][0]["run"] == "ok"
+    assert "Traceback" not in ran.err

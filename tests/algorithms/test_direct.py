@@ -12,9 +12,12 @@ import pytest
 
 from tests.algorithms.cases import CASES, EPSILONS, Case
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="this torch came without Triton"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("triton") is None, reason="this torch came without Triton"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

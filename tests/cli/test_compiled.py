@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch import Tensor, nn
 
 from opdb.store import open_store
 from tests.cli.conftest import Opdb, read
 from tests.compiled import compiled_models
+from tests.own import model
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -96,7 +99,26 @@ def test_a_training_step_is_not_compiled(opdb: Opdb) -> None:
 
 
 MODEL = ("resnet18", "--batch-size", 32)
-HERE = "tests.harvest.test_graphs"
+HERE, OWN = "tests.harvest.test_graphs", "tests.cli.test_compiled"
+
+
+@model((2, 8))
+def printing(m: Any, x: Tensor) -> Tensor:
+    x = x.relu()
+    print("hello from the model")
+    return x
+
+
+def part(m: Any, x: Tensor) -> Tensor:
+    x = m.linear(x)
+    print(end="")
+    return x * 2
+
+
+@model((2, 8), linear=lambda: nn.Linear(8, 8))
+def nested(m: Any, x: Tensor) -> Tensor:
+    """Break off in a function that is called twice."""
+    return part(m, part(m, x + 1)).relu()
 
 
 @pytest.fixture
@@ -171,20 +193,18 @@ def test_a_model_without_graphs(opdb: Opdb) -> None:
 
 @pytest.mark.usefixtures("empty")
 def test_every_break_is_accounted_for(opdb: Opdb) -> None:
-    lines = opdb("fx", f"{HERE}:nested").out.splitlines()
-    breaks = opdb.json("fx", f"{HERE}:nested")["graph_breaks"]
+    lines = opdb("fx", f"{OWN}:nested").out.splitlines()
+    breaks = opdb.json("fx", f"{OWN}:nested")["graph_breaks"]
     placed = [line for line in lines if line.startswith("# broken off at ")]
     [rest] = [line for line in lines if line.startswith("# broken off besides ")]
     assert f"besides {breaks - len(placed)} time" in rest and "returns" in rest
-    assert "besides" not in opdb("fx", f"{HERE}:printing").out
+    assert "besides" not in opdb("fx", f"{OWN}:printing").out
 
 
 @pytest.mark.usefixtures("empty")
 def test_what_a_model_prints_is_kept_out_of_the_text(opdb: Opdb) -> None:
-    ran = opdb("fx", f"{HERE}:printing")
-    assert ran.status == 0 and ran.out.startswith(
-        f"# {HERE}:printing, batch 2 float32 (as built): "
-    )
+    ran = opdb("fx", f"{OWN}:printing")
+    assert ran.status == 0 and ran.out.startswith(f"# {OWN}:printing, batch 2 float32 (as built): ")
     assert "hello from the model" not in ran.out.splitlines()
     assert "hello from the model" in ran.err.splitlines()
 

@@ -133,6 +133,7 @@ def test_quiet_keeps_warnings_back(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "of a model" in told and "of a compiler" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "status", "said"),
     [

@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import psutil
+
 from opdb.compiled import INSTALL, INSTALL_TRITON, SWITCHES, look, switched_off, version
 from opdb.distribution import DISTRIBUTION, install
 from opdb.errors import CannotMeasureError, DatabaseError
@@ -333,7 +335,7 @@ def mig(board: BoardState) -> Finding:
 def processes(board: BoardState, uuid: str) -> Finding:
     try:
         others = nvml.foreign_processes(uuid)
-    except Exception:  # noqa: BLE001 - whatever NVML, nvitop and psutil raise: it cannot be told
+    except (CannotMeasureError, psutil.Error):
         advice = "Look with nvidia-smi that the GPU is idle."
         return unknown("processes", "NVML does not tell", advice)
     if others:

@@ -18,7 +18,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,27 +40,6 @@ _LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
-class Files:
-    """Every path that a job of this name writes."""
-
-    folder: Path
-    name: str
-
-    @property
-    def state(self) -> Path:
-        return self.folder / f"{self.name}.json"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / f"{self.name}.log"
-
-    @property
-    def shard(self) -> Path:
-        """The job's own database, where there is no server."""
-        return self.folder / f"{self.name}.sqlite"
-
-
-@dataclass(frozen=True)
 class Job:
     """A command to run: its arguments, and the database of its own or of all.
 
@@ -76,31 +55,37 @@ class Job:
     base: str | None = None
 
     @property
-    def files(self) -> Files:
-        return Files(Path(self.folder), self.name)
+    def state(self) -> Path:
+        return Path(self.folder, f"{self.name}.json")
+
+    @property
+    def log(self) -> Path:
+        return Path(self.folder, f"{self.name}.log")
+
+    @property
+    def shard(self) -> Path:
+        """The job's own database, where there is no server."""
+        return Path(self.folder, f"{self.name}.sqlite")
 
     def __call__(self) -> int:
         if self.database is None and not os.environ.get("OPDB_DB"):
             raise InputError("OPDB_DB is not set here as it was for opdb submit; give it --db URL")
-        files = self.files
-        state = read_state(files.state) | {"state": "running", "host": socket.gethostname()}
+        state = read_state(self.state) | {"state": "running", "host": socket.gethostname()}
         state |= {"runs": state.get("runs", 0) + 1, "since": _now(), "exit_status": None}
-        state |= {"name": self.name, "job": _number(), "log": str(files.log)}
-        write_state(files.state, state)
-        if self.base is not None and not files.shard.exists():
-            aside = files.shard.with_suffix(".part")
+        state |= {"name": self.name, "job": _number(), "log": str(self.log)}
+        write_state(self.state, state)
+        if self.base is not None and not self.shard.exists():
+            aside = self.shard.with_suffix(".part")
             shutil.copyfile(self.base, aside)
-            aside.replace(files.shard)
+            aside.replace(self.shard)
         status: int | None = None
         try:
-            status = self._run(files.log)
+            status = self._run(self.log)
         finally:
             said = {0: "done", None: "stopped", INTERRUPTED: "stopped"}.get(status, "failed")
-            write_state(
-                files.state, state | {"state": said, "exit_status": status, "since": _now()}
-            )
+            write_state(self.state, state | {"state": said, "exit_status": status, "since": _now()})
         if said == "failed":
-            raise InputError(f"opdb ended with exit status {status}; see {files.log}")
+            raise InputError(f"opdb ended with exit status {status}; see {self.log}")
         return int(status or 0)
 
     def checkpoint(self, *_: Any) -> Any:
@@ -224,7 +209,7 @@ def jobs_of(
             name,
             command,
             str(folder),
-            (url if db else None) if file is None else as_url(str(Files(folder, name).shard)),
+            (url if db else None) if file is None else as_url(str(folder / f"{name}.sqlite")),
             None if base is None else str(base),
         )
         for name, command in zip(names, commands, strict=True)
@@ -240,40 +225,6 @@ WARNED_S = 120
 """A job is told so long before its time is up; it is then requeued."""
 
 _SQUEUE_WITHIN_S = 30.0
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What is asked of Slurm for each job; None leaves it to the cluster."""
-
-    time_min: int
-    partition: str | None = None
-    constraint: str | None = None
-    gres: str | None = None
-    mem: str | None = None
-    cpus: int | None = None
-    account: str | None = None
-    qos: str | None = None
-    setup: tuple[str, ...] = ()
-    requeues: int = 20
-    at_once: int = 256
-
-    def parameters(self, name: str) -> dict[str, object]:
-        asked = {
-            "job_name": name,
-            "time": self.time_min,
-            "partition": self.partition,
-            "constraint": self.constraint,
-            "gres": self.gres,
-            "mem": self.mem,
-            "cpus_per_task": self.cpus,
-            "account": self.account,
-            "qos": self.qos,
-            "setup": list(self.setup) or None,
-            "signal_delay_s": WARNED_S,
-            "array_parallelism": self.at_once,
-        }
-        return {key: value for key, value in asked.items() if value is not None}
 
 
 def minutes(text: str) -> int:
@@ -323,14 +274,17 @@ def snapshot(database: Path, folder: Path) -> Path | None:
     return target
 
 
-def submit(jobs: Sequence[Job], resources: Resources, name: str) -> list[str]:
-    """Give jobs to Slurm, several as one array; return their ids."""
+def submit(jobs: Sequence[Job], parameters: Mapping[str, object], requeues: int) -> list[str]:
+    """Give jobs to Slurm, several as one array; return their ids.
+
+    `parameters` are submitit's for each job, `requeues` how often one may run out of time.
+    """
     check_slurm()
     import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     folder = Path(jobs[0].folder)
-    known = {job: state for job in jobs if (state := read_state(job.files.state))}
+    known = {job: state for job in jobs if (state := read_state(job.state))}
     others = [job.name for job, state in known.items() if state["command"] != [*job.command]]
     if others:
         raise InputError(
@@ -348,34 +302,34 @@ def submit(jobs: Sequence[Job], resources: Resources, name: str) -> list[str]:
             f"{', '.join(at_work)}: still at work (opdb show jobs {folder}); wait for it, "
             "cancel it with scancel, or give another --folder"
         )
-    executor = submitit.SlurmExecutor(folder / "submitit", max_num_timeout=resources.requeues)
-    executor.update_parameters(**resources.parameters(name))
+    executor = submitit.SlurmExecutor(folder / "submitit", max_num_timeout=requeues)
+    executor.update_parameters(**parameters)
     for job in jobs:
-        has_shard = job.database is not None and job.database.endswith(str(job.files.shard))
+        has_shard = job.database is not None and job.database.endswith(str(job.shard))
         submitted: dict[str, Json] = {
             "name": job.name,
             "state": "submitted",
             "job": None,
             "command": list(job.command),
-            "log": str(job.files.log),
-            "shard": str(job.files.shard) if has_shard else None,
+            "log": str(job.log),
+            "shard": str(job.shard) if has_shard else None,
             "runs": 0,
             "exit_status": None,
         }
-        write_state(job.files.state, submitted)
+        write_state(job.state, submitted)
     try:
         with _private(folder / "submitit"), executor.batch():
             given = [executor.submit(job) for job in jobs]
     except (FailedJobError, FailedSubmissionError) as error:
         for job in jobs:
-            job.files.state.unlink()
+            job.state.unlink()
         why = next(reversed(str(error).strip().splitlines()), "it does not say why")
         raise InputError(f"sbatch refuses the jobs: {why}") from error
     ids = [str(each.job_id) for each in given]
     for job, number in zip(jobs, ids, strict=True):
-        state = read_state(job.files.state)
+        state = read_state(job.state)
         if state["state"] == "submitted":  # else it has begun, and knows its number itself
-            write_state(job.files.state, state | {"job": number})
+            write_state(job.state, state | {"job": number})
     return ids
 
 

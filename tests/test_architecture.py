@@ -45,7 +45,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "cuda": ("bench",),
     "pynvml": ("meters",),
     "nvitop": ("meters",),
-    "psutil": ("store",),
+    "psutil": ("doctor", "store"),
     "submitit": ("slurm",),
     "pandas": ("tables",),
     "sqlalchemy": ("store",),

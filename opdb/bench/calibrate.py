@@ -1,7 +1,7 @@
 """The calibration with which a campaign begins: base power, the meter's lag and periods.
 
-It is quick and made every time; whether a board's meters can be trusted at all is tested once, in
-`board`.
+It is quick and made every time; whether a board's meters can be trusted at all is tested once a
+board, further down.
 """
 
 from __future__ import annotations
@@ -243,9 +243,8 @@ def container_time_s() -> float:
 
 # A board's own calibration: its meters put to the test, and what it reaches at most.
 #
-# Made once for each board, driver and power limit, and stored; what a campaign finds out anew each
-# time (base power, lag) is in `calibrate`. Here loads are run and recorded; `derive.meter_tests`
-# and `derive.board_facts` say what the record means.
+# Made once for each board, driver and power limit, and stored. Here loads are run and recorded;
+# `opdb.derive.calibration` says what the record means.
 
 BOARD_WARM_UP_S = 3.0
 SETTLE_LOAD_S = 0.5

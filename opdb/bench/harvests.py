@@ -296,8 +296,7 @@ def _quiet_s(rounds_s: Sequence[Sequence[float]]) -> list[float]:
 # What a pass does in Python around its calls, timed on the host alone.
 #
 # Modules prepare arguments, look things up in configurations, make output classes. The host needs
-# time for it in an eager pass beside that of the calls, whatever the device: see
-# `opdb.bench.harvests` for how it is timed.
+# time for it in an eager pass beside that of the calls, whatever the device.
 #
 # A whole generation is timed in parts: what lies up to the choice of the first token, and a step,
 # of each sort of steps that its calls show. So few of its passes are made, as when it is harvested.

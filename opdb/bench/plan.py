@@ -38,8 +38,7 @@ from opdb.store.lease import Claim
 
 ROUNDS = 2
 """Good visits wanted of a configuration of no model: two in different random rounds beat one long
-one. Of what models call one is enough at first: further ones go where they narrow a model's sum
-(`opdb.bench.plan`)."""
+one. Of what models call one is enough at first: further ones go where they narrow a model's sum."""
 
 SPREAD_SHARE = 0.1
 """Share of the configurations that are visited twice where one visit each is wanted: by how far

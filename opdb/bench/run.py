@@ -129,13 +129,20 @@ class BenchResult:
 
 
 class Budget:
-    def __init__(self, max_s: float | None) -> None:
-        self._began_s, self._max_s = time.monotonic(), max_s
+    """The seconds that a campaign or a build may take, from a moment on; None is without bound."""
+
+    def __init__(self, max_s: float | None, began_s: float | None = None) -> None:
+        self._began_s = time.monotonic() if began_s is None else began_s
+        self._max_s = max_s
         self.stopped: str | None = None
 
     @property
     def elapsed_s(self) -> float:
         return time.monotonic() - self._began_s
+
+    @property
+    def left_s(self) -> float | None:
+        return None if self._max_s is None else self._max_s - self.elapsed_s
 
     @property
     def share(self) -> float:
@@ -488,14 +495,13 @@ ANCHORS: tuple[Configuration, ...] = (
 )
 
 
-# A campaign of operator visits: everything that is pending, saved visit by visit.
+# The campaign.
 
 PRECISE = ("cuda",)
 """Types of devices on which visits repeat well enough for the sums of models to be made precise."""
 
 WORKERS = "workers"
 """In a campaign's environment: how many workers measured on its host at once, where several."""
-
 
 SOFTWARE = ("driver", "cuda", "cudnn", "torch")
 """What of a campaign's environment decides which kernels run, and how fast."""

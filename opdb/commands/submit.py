@@ -18,7 +18,7 @@ from opdb.errors import InputError, UnknownNameError
 from opdb.tables import Column, Rows, Table
 
 if TYPE_CHECKING:
-    from opdb.slurm import Job, Resources
+    from opdb.slurm import Job
 
 PANEL = "measure"
 
@@ -39,7 +39,7 @@ SUBMITTED: Table[tuple[Job, str | None]] = Table(
 
 @dataclass(frozen=True)
 class ResourceArguments:
-    """What each job needs, as `Resources` has it."""
+    """What is asked of Slurm for each job; None leaves it to the cluster."""
 
     partition: Annotated[
         str | None,
@@ -82,13 +82,25 @@ class ResourceArguments:
         int, typer.Option("--at-once", metavar="N", min=1, help="Jobs of an array at a time.")
     ] = 256
 
-    @property
-    def resources(self) -> Resources:
-        from opdb.slurm import Resources, minutes
+    def parameters(self, name: str) -> dict[str, object]:
+        """Return submitit's parameters of jobs with this name."""
+        from opdb.slurm import WARNED_S, minutes
 
-        said: dict[str, Any] = dict(vars(self))
-        limit = minutes(said.pop("time"))
-        return Resources(limit, **{**said, "setup": tuple(self.setup or ())})
+        asked = {
+            "job_name": name,
+            "time": minutes(self.time),
+            "partition": self.partition,
+            "constraint": self.constraint,
+            "gres": self.gres,
+            "mem": self.mem,
+            "cpus_per_task": self.cpus,
+            "account": self.account,
+            "qos": self.qos,
+            "setup": self.setup or None,
+            "signal_delay_s": WARNED_S,
+            "array_parallelism": self.at_once,
+        }
+        return {key: value for key, value in asked.items() if value is not None}
 
 
 def run(
@@ -116,12 +128,12 @@ def run(
         raise UnknownNameError("cluster", cluster, CLUSTERS)
     from opdb.slurm import check_slurm, jobs_of, submit
 
-    resources = wanted.resources
+    parameters = wanted.parameters(f"opdb-{command[0]}")
     each = parts_of(command)
     if not dry_run:
         check_slurm()  # before anything is written
     jobs = jobs_of(each, folder.absolute(), out.db, make=not dry_run)
-    ids = [None] * len(jobs) if dry_run else submit(jobs, resources, f"opdb-{command[0]}")
+    ids = [None] * len(jobs) if dry_run else submit(jobs, parameters, wanted.requeues)
     submitted = list(zip(jobs, ids, strict=True))
     parts: list[str | Rows[Any]] = [Rows(SUBMITTED, submitted)]
     if not dry_run:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from opdb.bench.model import ModelWork
 from opdb.bench.plan import BenchRequest
-from opdb.bench.run import bench, pending
+from opdb.bench.run import Budget, bench, pending
 from opdb.bench.session import Platform, current_settings, detect
 from opdb.errors import CannotMeasureError, InputError
 from opdb.growth import benched_configurations
@@ -60,8 +60,7 @@ def lacking(store: Store, request: BenchRequest, platform: Platform) -> Lacking:
     return Lacking(list(found.values()), seconds)
 
 
-# The loop: bench what matters most, measure the models, compare, until the target holds.
-
+# The loop.
 
 FIRST_SLICE_S = 40.0
 """GPU-seconds of operators that are benched before sizes are estimated anew."""
@@ -151,29 +150,6 @@ class Built:
     stopped: str | None = None
     next: list[Step] = field(default_factory=list)
     survey: Survey | None = None
-
-
-class _Time:
-    """What is left since a moment of the GPU-seconds given, on so many boards at once."""
-
-    def __init__(self, given_s: float | None, boards: int, began_s: float) -> None:
-        self._began_s, self._given_s, self._boards = began_s, given_s, boards
-
-    @property
-    def elapsed_s(self) -> float:
-        return time.monotonic() - self._began_s
-
-    @property
-    def left_s(self) -> float | None:
-        return None if self._given_s is None else self._given_s / self._boards - self.elapsed_s
-
-    def is_short_of(self, seconds: float) -> bool:
-        left_s = self.left_s
-        return left_s is not None and left_s <= seconds
-
-    @property
-    def up(self) -> str:
-        return f"the GPU-seconds given, {self._given_s:g}, are up"
 
 
 def build(
@@ -267,8 +243,8 @@ class _Build:
         self._begin_s = CAMPAIGN_S if self._platform.device.type == "cuda" else 0.0
         self._tried: set[str] = set()
         self._elsewhere: set[str] = set()
-        began_s = time.monotonic() if began_s is None else began_s
-        self._time = _Time(request.gpu_seconds, len(platforms), began_s)
+        given_s = None if request.gpu_seconds is None else request.gpu_seconds / len(platforms)
+        self._time = Budget(given_s, began_s)
         self.built = Built(self._platform.device.slug, self._boards)
 
     @cached_property
@@ -305,6 +281,14 @@ class _Build:
         left = dict.fromkeys(self._elsewhere - known.costs.keys(), ELSEWHERE)
         return replace(known, failed=left | dict.fromkeys(fruitless, FRUITLESS) | failed)
 
+    def _is_short_of(self, seconds: float) -> bool:
+        left_s = self._time.left_s
+        return left_s is not None and left_s <= seconds
+
+    @property
+    def _time_is_up(self) -> str:
+        return f"the GPU-seconds given, {self._request.gpu_seconds:g}, are up"
+
     def _bench(self) -> bool:
         """Bench slice by slice until all goals are reached; False when the time was up first."""
         while True:
@@ -314,8 +298,8 @@ class _Build:
                 if self._waited_for_others():
                     continue
                 return True
-            if self._time.is_short_of(self._begin_s):
-                self.built.stopped = self._time.up
+            if self._is_short_of(self._begin_s):
+                self.built.stopped = self._time_is_up
                 return False
             some = _first_of(steps, self._slice_s)
             self._slice_s *= SLICE_GROWTH
@@ -374,12 +358,12 @@ class _Build:
         if not lacking:
             return True
         usual_s = run_seconds(self._store, self._platform.device.slug, self._request.mode)
-        if self._time.is_short_of(self._begin_s + usual_s):
+        if self._is_short_of(self._begin_s + usual_s):
             return self._too_late(lacking)
         begun: list[ModelRunSpec] = []
 
         def may_begin(spec: ModelRunSpec) -> bool:
-            if self._time.is_short_of(usual_s):
+            if self._is_short_of(usual_s):
                 return False
             begun.append(spec)
             return True
@@ -396,7 +380,7 @@ class _Build:
         return ModelRunSpec(job.request, job.ran, self._request.mode, self._boards)
 
     def _too_late(self, specs: Sequence[ModelRunSpec]) -> bool:
-        self.built.stopped = f"{self._time.up}; not run: {plural(len(specs), 'model')}"
+        self.built.stopped = f"{self._time_is_up}; not run: {plural(len(specs), 'model')}"
         return False
 
     def _raise_goals(self) -> bool:

@@ -27,11 +27,10 @@ from opdb.significance import (
 from opdb.store import Store
 from opdb.units import plural
 
-# What follows from what the store has of a device: costs, prices of visits and runs, failures.
-
-
 if TYPE_CHECKING:
     from opdb.plan.ranking import Demand, Step
+
+# What follows from what the store has of a device: costs, prices of visits and runs, failures.
 
 NOMINAL_SECONDS = 0.8
 """GPU-seconds of a configuration's visits where none were made: the median on an H200."""
@@ -159,9 +158,6 @@ class Estimated:
             for key in asked
             if (cost := self._known[key]) is not None and ROOFLINE_ALONE not in cost.flags
         }
-
-
-# What is known of a set of workloads on a device, and what to measure next.
 
 
 LEAST_SECONDS = 0.01

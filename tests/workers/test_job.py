@@ -20,11 +20,10 @@ import pytest
 
 from opdb import slurm as jobs
 from opdb import slurm as submitting
+from opdb.commands.submit import ResourceArguments
 from opdb.errors import InputError
 from opdb.slurm import (
-    Files,
     Job,
-    Resources,
     jobs_of,
     name_of,
     read_state,
@@ -65,8 +64,8 @@ def test_a_job_runs_its_command_and_keeps_what_became_of_it(opdb_is: Path) -> No
     begun = datetime.now(UTC).replace(microsecond=0)
     assert job() == 0
     said = "-m opdb bench conv2d on sqlite:///x\nwrong\n"
-    assert job.files.log.read_text() == said
-    state = read_state(job.files.state)
+    assert job.log.read_text() == said
+    state = read_state(job.state)
     since = datetime.fromisoformat(state.pop("since"))
     assert begun <= since <= datetime.now(UTC)
     assert state == {
@@ -78,11 +77,11 @@ def test_a_job_runs_its_command_and_keeps_what_became_of_it(opdb_is: Path) -> No
         "exit_status": 0,
         "log": str(opdb_is / "a job.log"),
     }
-    write_state(job.files.state, state | {"command": ["bench"], "state": "stopped"})
+    write_state(job.state, state | {"command": ["bench"], "state": "stopped"})
     assert job() == 0
-    state = read_state(job.files.state)
+    state = read_state(job.state)
     assert (state["runs"], state["command"], state["state"]) == (2, ["bench"], "done")
-    assert job.files.log.read_text() == 2 * said
+    assert job.log.read_text() == 2 * said
 
 
 def test_a_job_that_is_running_says_so(opdb_is: Path) -> None:
@@ -120,7 +119,7 @@ def test_a_command_that_fails_fails_its_job(opdb_is: Path, status: int, state: s
             job()
     else:
         assert job() == status
-    found = read_state(job.files.state)
+    found = read_state(job.state)
     assert (found["state"], found["exit_status"]) == (state, status)
 
 
@@ -133,7 +132,7 @@ def test_a_job_without_a_database_of_its_own_takes_the_nodes(
     with pytest.raises(InputError, match="OPDB_DB is not set here"):
         job()
     monkeypatch.setenv("OPDB_DB", "postgresql://server/x")
-    assert job() == 0 and job.files.log.read_text() == "postgresql://server/x\n"
+    assert job() == 0 and job.log.read_text() == "postgresql://server/x\n"
 
 
 def test_a_shard_begins_as_a_copy_and_stays(opdb_is: Path) -> None:
@@ -142,14 +141,14 @@ def test_a_shard_begins_as_a_copy_and_stays(opdb_is: Path) -> None:
     base.write_text("a database")
     job = Job("a", ("show",), str(opdb_is), "sqlite:///x", str(base))
     job()
-    assert job.files.shard.read_text() == "a database"
+    assert job.shard.read_text() == "a database"
     assert not list(opdb_is.glob("*.part"))
-    job.files.shard.write_text("more")
+    job.shard.write_text("more")
     job()
-    assert job.files.shard.read_text() == "more"
+    assert job.shard.read_text() == "more"
     without = Job("b", ("show",), str(opdb_is), "sqlite:///x")
     without()
-    assert not without.files.shard.exists()
+    assert not without.shard.exists()
 
 
 PYTHON = """
@@ -165,7 +164,7 @@ def test_a_job_that_is_told_to_stop_tells_its_command(opdb_is: Path) -> None:
     script(opdb_is, "python", PYTHON)
     job = Job("a", ("bench",), str(opdb_is), "sqlite:///x")
     assert job() == 130
-    assert job.files.log.read_text() == "told\n"
+    assert job.log.read_text() == "told\n"
 
 
 @pytest.mark.parametrize(("trap", "ended"), [("exit 3", 0), (":", -9)])
@@ -191,7 +190,7 @@ def test_a_command_does_not_outlive_its_job(
     with pytest.raises(TimeoutError):
         job()
     assert running[0].returncode == (ended or 3)
-    state = read_state(job.files.state)
+    state = read_state(job.state)
     assert (state["state"], state["exit_status"]) == ("stopped", None)
 
 
@@ -257,19 +256,20 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def given_to_slurm(folder: Path, *names: str) -> list[Job]:
     return [
-        Job(name, ("bench", name), str(folder), as_url(str(Files(folder, name).shard)))
+        Job(name, ("bench", name), str(folder), as_url(str(folder / f"{name}.sqlite")))
         for name in names
     ]
 
 
-RESOURCES = Resources(90, partition="main", cpus=4, setup=("module load cuda",), requeues=3)
+RESOURCES = ResourceArguments("main", cpus=4, time="90", setup=["module load cuda"])
+GIVEN = RESOURCES.parameters("several"), 3
 
 
 def test_jobs_are_given_as_one_array(cluster: Path, tmp_path: Path) -> None:
     folder = tmp_path / "jobs"
     folder.mkdir()
     elsewhere = Job("c", ("bench", "c"), str(folder), "postgresql://server/x")
-    assert submit([*given_to_slurm(folder, "a", "b"), elsewhere], RESOURCES, "several") == [
+    assert submit([*given_to_slurm(folder, "a", "b"), elsewhere], *GIVEN) == [
         "77_0",
         "77_1",
         "77_2",
@@ -310,16 +310,16 @@ def test_what_is_at_work_is_not_given_again(cluster: Path, tmp_path: Path) -> No
             {"name": name, "state": state, "job": number, "command": command},
         )
     with pytest.raises(InputError, match=r"^a: still at work"):
-        submit(jobs_here, RESOURCES, "both")
-    assert submit(jobs_here[1:], RESOURCES, "one") == ["77"]
+        submit(jobs_here, *GIVEN)
+    assert submit(jobs_here[1:], *GIVEN) == ["77"]
     script(cluster, "squeue", "exit 1")
     assert submitting.queue() is None
     write_state(tmp_path / "b.json", read_state(tmp_path / "b.json") | {"state": "stopped"})
     with pytest.raises(InputError, match=r"^a, b: still at work"):
-        submit(jobs_here, RESOURCES, "both")
+        submit(jobs_here, *GIVEN)
     assert [each["slurm"] for each in submitting.jobs_in(tmp_path)] == [None, None]
     write_state(tmp_path / "b.json", read_state(tmp_path / "b.json") | {"state": "failed"})
-    assert submit(jobs_here[1:], RESOURCES, "one") == ["77"], "what ended may be given again"
+    assert submit(jobs_here[1:], *GIVEN) == ["77"], "what ended may be given again"
 
 
 def test_a_queue_that_does_not_answer_says_nothing(
@@ -334,24 +334,24 @@ def test_a_queue_that_does_not_answer_says_nothing(
 def test_a_refusal_leaves_no_state(cluster: Path, tmp_path: Path) -> None:
     script(cluster, "sbatch", "echo first >&2", "echo 'invalid partition' >&2", "exit 1")
     with pytest.raises(InputError, match=r"sbatch refuses the jobs: .*invalid partition"):
-        submit(given_to_slurm(tmp_path, "a"), RESOURCES, "one")
+        submit(given_to_slurm(tmp_path, "a"), *GIVEN)
     assert not list(tmp_path.glob("*.json"))
 
 
 def test_a_job_that_began_at_once_keeps_its_state(cluster: Path, tmp_path: Path) -> None:
     state = json.dumps({"name": "a", "state": "running", "job": "77", "runs": 1})
     script(cluster, "sbatch", f"echo '{state}' >{tmp_path}/a.json", "echo job 77")
-    submit(given_to_slurm(tmp_path, "a"), RESOURCES, "one")
+    submit(given_to_slurm(tmp_path, "a"), *GIVEN)
     assert read_state(tmp_path / "a.json")["state"] == "running"
 
 
 def test_resources_that_were_not_said_are_left_to_slurm() -> None:
     told = {"job_name": "a", "time": 5, "signal_delay_s": 120}
-    assert Resources(5).parameters("a") == {**told, "array_parallelism": 256}
-    every = Resources(5, "p", "c", "g", "1G", 2, "acc", "q", ("x",), at_once=3).parameters("a")
+    assert ResourceArguments(time="5").parameters("a") == {**told, "array_parallelism": 256}
+    every = ResourceArguments("p", "c", "g", "1G", 2, "5", "acc", "q", ["x"], at_once=3)
     said = {"partition": "p", "constraint": "c", "gres": "g", "mem": "1G", "cpus_per_task": 2}
     said |= {"account": "acc", "qos": "q", "setup": ["x"], "array_parallelism": 3}
-    assert every == told | said
+    assert every.parameters("a") == told | said
 
 
 def test_a_snapshot_is_a_whole_copy_of_a_database(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_each_job_has_a_database_of_its_own_or_the_servers(tmp_path: Path) -> No
     a, b = jobs_of(commands, folder, str(database), make=True)
     assert (a.name, a.command, a.folder) == ("bench-a", ("bench", "a"), str(folder))
     assert a.base == b.base == str(folder / "base.db") and (folder / "base.db").exists()
-    assert a.database == as_url(str(Files(folder, "bench-a").shard)) != b.database
+    assert a.database == as_url(str(a.shard)) != b.database
     server = "postgresql+psycopg://user@server/opdb"
     [alone] = jobs_of(commands[:1], folder, server, make=True)
     assert alone.base is None and alone.database is not None and "server/opdb" in alone.database

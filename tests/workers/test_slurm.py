@@ -17,7 +17,7 @@ from opdb.bench.plan import MAX_REDONE
 from opdb.commands.submit import parts_of
 from opdb.errors import CannotMeasureError, InputError, UnknownNameError
 from opdb.harvest.passes import harvest
-from opdb.slurm import Files, Job, read_state, write_state
+from opdb.slurm import Job, read_state, write_state
 from opdb.spec import ModelSpec
 from opdb.store import VisitFilter, open_store
 from opdb.store.claims import held
@@ -217,12 +217,12 @@ def test_a_job_that_is_requeued_loses_no_finished_visit(
     asked = ["--time", "30", "--folder", "jobs", "--db", postgres_url]
     ran = opdb("submit", "slurm", *asked, "--", "bench", "--device", "cpu", "--json")
     assert ran.status == 0, ran.err
-    files = Files(Path("jobs"), "bench-device-cpu-json")
+    job = Job("bench-device-cpu-json", (), "jobs", None)
 
     def log() -> str:
-        parts = [files.log.read_text()] if files.log.exists() else []
+        parts = [job.log.read_text()] if job.log.exists() else []
         parts += [p.read_text() for p in Path("jobs/submitit").glob("*_log.*")]
-        return "\n".join([str(read_state(files.state)), *parts, cluster.logs()])
+        return "\n".join([str(read_state(job.state)), *parts, cluster.logs()])
 
     with open_store(postgres_url) as store:
 
@@ -230,10 +230,10 @@ def test_a_job_that_is_requeued_loses_no_finished_visit(
             return [v.id for board in store.boards() for v in store.visits(board.uuid)]
 
         wait_for(lambda: len(visits()) >= 2, log)
-        number = read_state(files.state)["job"]
+        number = read_state(job.state)["job"]
         # What Slurm sends before a job's time is up, and submitit takes for a preemption too.
         cluster.run("scancel", "--signal=USR2", number)
-        wait_for(lambda: read_state(files.state)["state"] == "stopped", log)
+        wait_for(lambda: read_state(job.state)["state"] == "stopped", log)
         before = visits()
         assert held(store) == [], log()
 
@@ -241,11 +241,11 @@ def test_a_job_that_is_requeued_loses_no_finished_visit(
             # Slurm lets a requeued job wait two minutes; it may still be ending, too.
             command = ["scontrol", "update", f"JobId={number}", "StartTime=now"]
             subprocess.run(command, env=cluster.environment, capture_output=True, check=False)
-            return bool(read_state(files.state)["runs"] == 2)
+            return bool(read_state(job.state)["runs"] == 2)
 
         wait_for(runs_again, log)
         cluster.wait_until_empty(300)
-        state = read_state(files.state)
+        state = read_state(job.state)
         assert (state["state"], state["exit_status"]) == ("done", 0), log()
         after = visits()
         assert set(before) < set(after) and len(set(after)) == len(after)
@@ -262,9 +262,9 @@ def test_two_commands_of_one_name_need_two_folders(
 ) -> None:
     monkeypatch.setattr(submitting, "check_slurm", lambda: None)
     jobs = [Job("a", (name,), str(tmp_path), "sqlite:///x") for name in ("bench", "show")]
-    write_state(jobs[0].files.state, {"name": "a", "state": "done", "command": ["bench"]})
+    write_state(jobs[0].state, {"name": "a", "state": "done", "command": ["bench"]})
     with pytest.raises(InputError, match="a job of that name with another command"):
-        submitting.submit(jobs[1:], submitting.Resources(1), "a")
+        submitting.submit(jobs[1:], {}, 0)
 
 
 def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal, cast, get_args
@@ -109,18 +109,21 @@ class Option:
         Sizes may be text ("3x224x224"), dtypes short names ("bf16").
         """
         if self.kind == "size":
-            return parse_size(value) if isinstance(value, str) else self._checked(tuple(value))  # type: ignore[arg-type]
+            if isinstance(value, str):
+                return parse_size(value)
+            value = tuple(value)  # type: ignore[arg-type]
         if self.kind == "word" and isinstance(value, str):
             value = SHORT_DTYPES.get(value, value)
-        return self._checked(value)
+        return self.checked(value, self.flag)
 
-    def _checked(self, value: object) -> object:
+    def checked(self, value: object, what: str) -> object:
+        """Return a value that is allowed; `what` names it in the error of another."""
         if self.allows(value):
             return value
         if self.kind == "word":
-            raise UnknownNameError(self.flag, str(value), self.allowed)
+            raise UnknownNameError(what, str(value), self.allowed)
         shown = list(value) if isinstance(value, tuple) else value
-        raise InputError(f"{self.flag} {shown!r}; allowed: {self.allowed_text}")
+        raise InputError(f"{what} {shown!r}; allowed: {self.allowed_text}")
 
 
 def is_import_path(name: str) -> bool:
@@ -404,20 +407,15 @@ class ModelSpec:
         for name, option in OPTIONS.items():
             value = getattr(self, name)
             # A model of one's own may have several dtypes.
-            each = value.split(MIXED) if name == "dtype" and value else [value]
-            for one in each:
-                if one is None or option.allows(one):
-                    continue
-                if option.kind == "word":
-                    raise UnknownNameError(name.replace("_", " "), str(one), option.allowed)
-                shown = list(one) if isinstance(one, tuple) else one
-                raise InputError(
-                    f"{name.replace('_', ' ')} {shown} of {self.name!r}: give {option.allowed_text}"
-                )
+            for one in value.split(MIXED) if name == "dtype" and value else [value]:
+                if one is not None:
+                    option.checked(one, name.replace("_", " "))
         self.check_dtype()
         if self.input_size is not None and self.inputs is not None:
             raise InputError(f"{self.name!r} has both an input size and inputs; give one of them")
-        self._check_generation()
+        for wrong, said in self._generation_faults():
+            if wrong:
+                raise InputError(f"{self.name!r}: {said}")
 
     def check_dtype(self) -> None:
         """Check that autocast and a quantization suit the dtype, as far as that is known.
@@ -425,54 +423,46 @@ class ModelSpec:
         Raises:
             InputError: they do not.
         """
-        if self.autocast is not None and self.dtype not in (None, "float32"):
-            raise InputError(
-                f"{self.name!r} in {self.dtype}: autocast is for a model in float32; add --dtype "
-                "float32"
-            )
-        if self.quantize is not None and self.dtype not in (None, "bfloat16"):
-            raise InputError(
-                f"{self.name!r} in {self.dtype}: scaled products of fp8 give bfloat16; add --dtype "
-                "bfloat16"
-            )
+        for given, dtype, why in (
+            (self.autocast, "float32", "autocast is for a model in float32"),
+            (self.quantize, "bfloat16", "scaled products of fp8 give bfloat16"),
+        ):
+            if given is not None and self.dtype not in (None, dtype):
+                raise InputError(f"{self.name!r} in {self.dtype}: {why}; add --dtype {dtype}")
 
-    def _check_generation(self) -> None:
-        """Check what is given for a prefill or a decoding step."""
-        found = self.generation
+    def _generation_faults(self) -> Iterator[tuple[bool, str]]:
+        """Yield what may contradict a prefill, a decoding step or a generation, and whether so."""
+        found, size = self.generation, self.input_size
+        decodes, generates = self.phase == "decode", self.phase == "generate"
         if found is None:
             for name in OF_GENERATION:
-                if getattr(self, name) is not None:
-                    what = name.replace("_", " ").removeprefix("max ")
-                    raise InputError(
-                        f"{what} of {self.name!r}: only prefill and decode have one, and generate"
-                    )
+                what = name.replace("_", " ").removeprefix("max ")
+                only = f"{what}: only prefill and decode have one, and generate"
+                yield getattr(self, name) is not None, only
             return
-        if self.autocast is not None:
-            raise InputError(f"{self.name!r}: {self.phase} under autocast; give a dtype instead")
-        if self.inputs is not None:
-            raise InputError(f"{self.name!r}: {self.phase} has inputs of its own; leave them out")
-        if self.phase != "generate" and self.max_new_tokens is not None:
-            raise InputError(f"new tokens of {self.name!r}: only the phase generate has any")
-        if self.phase == "generate" and self.cache_length is not None:
-            raise InputError(f"generate of transformers allocates {self.name!r}'s cache by itself")
-        if self.phase != "decode" and self.context is not None:
-            what = f"a {self.phase} of {self.name!r}"
-            raise InputError(f"{what} begins with an empty cache: no context")
-        if self.phase == "decode" and self.filled < 1:
-            raise InputError(f"a decoding step of {self.name!r} needs a context of 1 or more")
-        if self.phase == "decode" and self.input_size is not None:
-            raise InputError(f"a decoding step of {self.name!r} takes one token: no input size")
-        if self.input_size is not None and len(self.input_size) != 1:
-            size = list(self.input_size)
-            raise InputError(f"input size {size} of {self.name!r}; a prompt is one number")
-        if found["cache"] == "dynamic" and self.cache_length is not None:
-            raise InputError(f"a dynamic cache of {self.name!r} grows: it has no cache length")
+        yield self.autocast is not None, f"{self.phase} under autocast; give a dtype instead"
+        yield self.inputs is not None, f"{self.phase} has inputs of its own; leave them out"
+        new = self.max_new_tokens is not None
+        yield new and not generates, "new tokens: only the phase generate has any"
+        sized = self.cache_length is not None
+        yield sized and generates, "generate of transformers allocates its cache by itself"
+        yield (
+            self.context is not None and not decodes,
+            f"a {self.phase} begins with an empty cache: no context",
+        )
+        yield decodes and self.filled < 1, "a decoding step needs a context of 1 or more"
+        yield decodes and size is not None, "a decoding step takes one token: no input size"
+        yield (
+            size is not None and len(size) != 1,
+            f"input size {list(size or ())}; a prompt is one number",
+        )
+        dynamic = found["cache"] == "dynamic"
+        yield sized and dynamic, "a dynamic cache grows: it has no cache length"
         needed = self.filled + self.new_tokens
-        if self.cache_length is not None and self.cache_length < needed:
-            raise InputError(
-                f"a cache of {self.cache_length} positions is too short for {self.name!r}: "
-                f"the pass needs {needed}"
-            )
+        yield (
+            self.cache_length is not None and self.cache_length < needed,
+            f"a cache of {self.cache_length} positions is too short: the pass needs {needed}",
+        )
 
 
 def _named(name: str, option: Option) -> Option:

@@ -15,7 +15,6 @@ The keys are those of `opdb.spec`. A variant says only what differs; the file it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +42,10 @@ _SIZES = "a list of whole numbers of 1 or more, such as [1, 32, 128]"
 _VARIANTS = "a list of mappings that say what differs"
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A summary file's content: every batch size of the file and of each variant, in order.
+def load_summary(path: Path) -> list[ModelSpec]:
+    """Read a summary file: every batch size of the file and of each variant, in order.
 
     The specs tell which file names the model, so that no code is run which it names.
-    """
-
-    model: str
-    processed: bool
-    requests: Sequence[ModelSpec]
-
-
-def load_summary(path: Path) -> Summary:
-    """Read a summary file.
 
     Raises:
         InputError: it cannot be read or does not hold a summary; all of its mistakes at once.
@@ -69,8 +58,7 @@ def load_summary(path: Path) -> Summary:
     document = parse_mapping(path, read_text(path, _WHAT))
     if problems := list(_mistakes(document)):
         raise InputError(f"{path}: " + "; ".join(problems))
-    found = {repr(each): each for each in _specs(path, document)}
-    return Summary(document["model"], document.get("processed", False), list(found.values()))
+    return list({repr(each): each for each in _specs(path, document)}.values())
 
 
 def _mistakes(document: Mapping[Any, Any]) -> Iterator[str]:
@@ -203,7 +191,7 @@ def requests_in(path: Path, options: ModelSpec) -> list[ModelSpec]:
     Raises:
         InputError: the file is not a summary file, or the options contradict what it asks for.
     """
-    changed = [request.changed(options) for request in load_summary(path).requests]
+    changed = [request.changed(options) for request in load_summary(path)]
     _check_step(changed, options)
     return [request for number, request in enumerate(changed) if request not in changed[:number]]
 
@@ -235,7 +223,7 @@ def request_for(name: str, options: ModelSpec) -> ModelSpec:
         raise InputError(f"folder {name} holds {len(files)} summary files; name one of them")
     found = ModelSpec(of_hub(name) or name)
     if files:
-        requests = load_summary(files[0]).requests
+        requests = load_summary(files[0])
         agreeing = [request for request in requests if request.changed(options) == request]
         found = (agreeing or requests)[0]
     found = found.changed(options)
@@ -270,7 +258,7 @@ def short_for(request: ModelSpec, options: ModelSpec) -> ModelSpec | None:
     path = summary_of(request.name)
     if path is None:
         return None
-    first = load_summary(path).requests[0]
+    first = load_summary(path)[0]
     plain = ModelSpec(
         first.name,
         source=first.source,

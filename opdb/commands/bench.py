@@ -14,7 +14,7 @@ from opdb.cli import console, options
 from opdb.derive.statistics import PRECISION, Reached
 from opdb.errors import CannotMeasureError, InputError, UnknownNameError
 from opdb.growth import benched_configurations
-from opdb.harvest.finding import find_one
+from opdb.harvest.finding import workload_of
 from opdb.kinds import KINDS
 from opdb.progress import Display
 from opdb.records import Access, Json, Stored
@@ -452,7 +452,7 @@ def _of_model(
     from opdb.plan.loop import lacking, of_model
     from opdb.store import take_in
 
-    stored = find_one(store, wanted, measuring())
+    stored = workload_of(store, wanted, measuring())
     request = of_model(request, stored)
     platform = platforms(places[:1])[0] if places else detect(request.device)
     take_in(store, platform.device.slug)

@@ -16,7 +16,7 @@ from opdb.cli import options
 from opdb.cli.console import Terminal, note, show
 from opdb.cli.options import batch_sizes_among
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError, kept, raise_all
-from opdb.harvest.finding import compile_into, find_one, harvest_notes, mark
+from opdb.harvest.finding import compile_into, harvest_notes, mark, workload_of
 from opdb.models import checked, names
 from opdb.progress import Display
 from opdb.records import Json, Stored, Workload
@@ -186,7 +186,7 @@ def harvest(
             for request in requests:
                 shown.doing(f"{request.name} {describe(request)}")
                 with kept(errors, request.name, CannotMeasureError):
-                    one = find_one(store, request, measuring(anew=anew, around=around))
+                    one = workload_of(store, request, measuring(anew=anew, around=around))
                     if platform is not None:
                         where = platform.torch_device, platform.device.slug
                         one = compile_into(store, request, one, *where, anew=anew)

@@ -170,7 +170,6 @@ class Backward:
         self.forget()
 
     def forget(self) -> None:
-        """Release the graph."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
@@ -204,7 +203,6 @@ class Backward:
             self._add(name, partial(_engines, name, args))
 
     def _add(self, name: str, describe: Callable[[], Configuration]) -> None:
-        """Write down what the engine computes itself."""
         try:
             self._calls.append(Call(describe(), "function", ""))
         except (KeyError, UnsupportedError):
@@ -268,7 +266,6 @@ class Backward:
         return KINDS[configuration.kind].nonzero_share(configuration, part.nonzero())
 
     def _add_nonzero(self, target: Any, number: int, share: float) -> None:
-        """Add to what is not zero of a node's gradient: of several, each elsewhere."""
         held = self._nonzero.get((target, number), 0.0)
         self._nonzero[target, number] = min(1.0, held + share)
 

@@ -116,8 +116,10 @@ def find_or_harvest(
     return answers
 
 
-def find_one(store: Store, request: ModelSpec, policy: Policy = READ) -> Stored:
-    """Return what one request means: see `find_or_harvest`.
+def workload_of(store: Store, request: ModelSpec, policy: Policy = READ) -> Stored:
+    """Return the workload that a request means: see `find_or_harvest`.
+
+    Where the database cannot be written, `unsaved` says so.
 
     Raises:
         NotHarvestedError: it is not stored, and not to be harvested.
@@ -127,18 +129,6 @@ def find_one(store: Store, request: ModelSpec, policy: Policy = READ) -> Stored:
     if isinstance(found, OpdbError):
         raise found
     return found
-
-
-def workload_of(store: Store, request: ModelSpec, *, harvest: bool = True) -> Stored:
-    """Return the workload that a request means: as it is stored, else harvested now and saved.
-
-    Where the database cannot be written, `unsaved` says so.
-
-    Raises:
-        NotHarvestedError: it is not stored, and not to be harvested.
-        InputError: it is not stored, and the model is not known or cannot be harvested.
-    """
-    return find_one(store, request, Policy(harvest=harvest))
 
 
 def _known(store: Store, request: ModelSpec, policy: Policy) -> Harvest | OpdbError | None:
@@ -258,14 +248,14 @@ def find_workload(
         InputError: it is not known, cannot be harvested, or is not stored and not to be harvested.
     """
     request = request_for(name, options)
-    may = harvest and mode not in COMPILED_MODES
+    policy = Policy(harvest=harvest and mode not in COMPILED_MODES)
     try:
         try:
-            return workload_of(store, request, harvest=may)
+            return workload_of(store, request, policy)
         except UnknownModelError:
             if (meant := short_for(request, options)) is None:
                 raise
-            return workload_of(store, meant, harvest=may)
+            return workload_of(store, meant, policy)
     except NotHarvestedError as error:
         hint = ["opdb", "harvest", name, *options.as_arguments(), *database_option(store)]
         then = ""

@@ -39,8 +39,6 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """One graph as dynamo prints it, with its nodes in order."""
-
     text: str
     nodes: tuple[Node, ...]
 
@@ -128,7 +126,6 @@ class _Watched(Interpreter):
         self.seen: dict[str, Node] = {}
 
     def run_node(self, n: FxNode) -> Any:
-        """Run a node and note the calls that it made."""
         calls, left = len(self._recorder.calls), self._recorder.unsupported.total()
         output = super().run_node(n)
         made = tuple(call.configuration for call in self._recorder.calls[calls:])
@@ -137,5 +134,4 @@ class _Watched(Interpreter):
         return output
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Call a function by its public name."""
         return super().call_function(_PUBLIC.get(target, target), args, kwargs)

@@ -109,7 +109,6 @@ class _Pass:
     notes: tuple[str, ...] = ()
 
     def again(self, request: ModelSpec, *, capturing: bool) -> _Pass:
-        """Run another pass in the same place."""
         if self.device == "cpu":
             return _with_values(request, told_gpu=self.told_gpu, capturing=capturing)
         return _recorded(request, load(request, device=self.device), capturing=capturing)
@@ -231,7 +230,6 @@ class Recorded:
 
     @classmethod
     def of(cls, recorder: Recorder) -> Recorded:
-        """Return what a recorder has seen."""
         return cls(
             calls=recorder.calls,
             containers=recorder.containers,
@@ -479,8 +477,6 @@ def longer(loaded: LoadedModel, by: int, device: str) -> LoadedModel:
 
 @dataclass(frozen=True)
 class _Mark:
-    """What had been recorded when a pass began, or the generation ended."""
-
     calls: int
     counts: Counter[tuple[str, str]]
     memory: int
@@ -497,7 +493,6 @@ class Passes(Recorder):
         self._decoder = model.get_submodule("decoder")
 
     def forget(self) -> None:
-        """Forget the calls of a generation before another."""
         super().forget()
         self.marks.clear()
 
@@ -511,7 +506,6 @@ class Passes(Recorder):
                 raise BrokenOffError
 
     def mark(self) -> _Mark:
-        """Return what has been recorded until now."""
         assert self.memory is not None
         counts = Counter({("containers", ""): self.containers})
         for name in _COUNTED:

@@ -84,7 +84,6 @@ class LiveMemory:
         self._gradients: set[int] = set()
 
     def saw(self, output: Any) -> None:
-        """Take note of what an operator has returned."""
         if self._is_aside:
             return
         for cdata, memory in storages(_outputs(output)).items():
@@ -110,7 +109,6 @@ class LiveMemory:
             self._is_aside = before
 
     def saw_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Take note of which memory holds the parameters' gradients."""
         given = [p.grad for p in parameters if p.grad is not None]
         self._gradients |= {self._live[c] for c in storages(given) if c in self._live}
 
@@ -287,7 +285,6 @@ class Recorder:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Record what this thread runs, until the block ends."""
         with (
             _watched_modules(self),
             fused_attention_on_meta(),
@@ -362,7 +359,6 @@ class Recorder:
             return None
 
     def call_function(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        """Record a function call, and run it."""
         self._last = function, self._inside
         configuration = self._described_by(describe_function, function, args, kwargs)
 
@@ -397,7 +393,6 @@ class Recorder:
             self._own()
 
     def kernels(self) -> MetaKernels:
-        """Return what runs the pass's dispatcher operators."""
         if self.autocast is None:
             return MetaKernels()
         return CastingKernels(dtype_of(self.autocast), self._note_cast, self._is_backward)

@@ -115,7 +115,6 @@ def unknown_model(name: str, also: Iterable[str] = ()) -> UnknownModelError:
 
 
 def unknown_hint(name: str) -> str:
-    """Say what to install or write where no source has a name."""
     hints = [
         f"(more names come with {package}: {install(package if package == 'transformers' else '')})"
         for package in not_installed()
@@ -132,7 +131,6 @@ def unknown_hint(name: str) -> str:
 
 
 def not_installed() -> list[str]:
-    """Return the packages whose models are left out because they are not installed."""
     return [package for package in _LISTED if version_of(package) is None]
 
 

@@ -294,7 +294,6 @@ def check_fits(weights_bytes: int, failure: ModelFailureError) -> None:
 
 
 def _has_room(weights_bytes: int) -> bool:
-    """Return whether weights leave memory here for a pass with values."""
     return weights_bytes <= _memory_bytes() / 2
 
 

@@ -30,7 +30,6 @@ SEED = 0
 
 
 def is_spec(value: Json) -> bool:
-    """Return whether a JSON value describes a tensor."""
     return isinstance(value, Mapping) and "shape" in value
 
 

@@ -268,7 +268,6 @@ class KnownValues:
 
 
 def _is_small(tensor: Tensor) -> bool:
-    """Whether a tensor is on meta and small enough for its values to be kept."""
     return tensor.is_meta and tensor.numel() <= MOST_ELEMENTS
 
 

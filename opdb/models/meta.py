@@ -154,7 +154,6 @@ def _is_new(tensor: torch.Tensor, memories: set[int]) -> bool:
 
 
 def _laid_out(operator: Any, output: Any, args: Any) -> Any:
-    """Return an output on meta with the strides that it has on a device."""
     if operator is torch.ops.aten.convolution.default:
         return _convolved(output, *args[:2])
     if operator is torch.ops.aten.convolution_backward.default:
@@ -236,13 +235,11 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *bias: torch.Tensor
     ) -> Any:
-        """Return an output of the right shape."""
         ctx.save_for_backward(query, key, value, *bias)
         return query.new_empty((*query.shape[:-1], value.shape[-1]))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Return a gradient for each tensor."""
         with torch._C.DisableTorchFunction():  # whoever watches functions is to see nothing of it
             return tuple(torch.empty_like(t) for t in ctx.saved_tensors)
 
@@ -292,7 +289,6 @@ def is_one_kernel(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
 def _attending(
     args: Any, kwargs: dict[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Return query, key, value and mask of a call of attention."""
     given = dict(zip(("query", "key", "value", "attn_mask"), args, strict=False)) | kwargs
     return given["query"], given["key"], given["value"], given.get("attn_mask")
 

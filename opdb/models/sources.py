@@ -85,8 +85,6 @@ _MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 class BuiltinSource(Source):
-    """The models of this file."""
-
     name = "builtin"
 
     def names(self) -> Sequence[str]:
@@ -121,7 +119,6 @@ _FRAMES = 16
 
 
 def _package(name: str) -> Any:
-    """Import a package with models."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -130,7 +127,6 @@ def _package(name: str) -> Any:
 
 @cache
 def family_names(family: str) -> tuple[str, ...]:
-    """Return the model names of one of torchvision's families."""
     models = _package("torchvision").models
     module = models if family == "classification" else getattr(models, family)
     return tuple(models.list_models(module=module))

@@ -49,7 +49,6 @@ class TransformersSource(Source):
     name = "transformers"
 
     def names(self) -> Sequence[str]:
-        """Return the checkpoints' names and the model types."""
         return [*CHECKPOINTS, *(name for name in model_types() if name not in CHECKPOINTS)]
 
     def has(self, name: str) -> bool:
@@ -135,7 +134,6 @@ def _encodes(module: nn.Module) -> bool:
 
 
 def _configuration(request: ModelSpec) -> Any:
-    """Return the model's configuration, with the image size that is asked for."""
     from transformers import AutoConfig
 
     kind, overrides = checkpoint(request.name) or (request.name.removesuffix(BARE), {})
@@ -273,7 +271,6 @@ class GenerationPass(nn.Module):
         return self.decoder(input_ids=tokens, use_cache=True, **given)
 
     def _restore(self) -> None:
-        """Bring the cache back to what it was before a pass."""
         if self._static:
             self._counters.copy_(self._start)
         for layer, state in self._layers:

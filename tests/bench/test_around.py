@@ -15,7 +15,7 @@ from opdb.bench import harvests as answered
 from opdb.bench import harvests as module
 from opdb.bench.harvests import around, measuring, with_around
 from opdb.errors import UnsupportedError
-from opdb.harvest.finding import find_one
+from opdb.harvest.finding import workload_of
 from opdb.harvest.passes import harvest
 from opdb.models import checked
 from opdb.records import Harvest
@@ -228,9 +228,9 @@ def test_what_is_to_be_measured_has_it_in_the_database_and_in_sets(tmp_path: Pat
     request = ModelSpec("mlp", batch_size=2)
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         fill(store)
-        find_one(store, request, measuring(swept=True))
+        workload_of(store, request, measuring(swept=True))
         assert [each.around for each in store.workloads("mlp")] == [None]
-        find_one(store, request, measuring(anew=True))
+        workload_of(store, request, measuring(anew=True))
         [timed] = store.workloads("mlp")
         assert timed.around is not None and timed.containers_worth == timed.around
         [tiny] = store.workloads("tiny")

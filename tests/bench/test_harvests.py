@@ -9,7 +9,7 @@ import pytest
 
 from opdb.bench.harvests import measuring
 from opdb.harvest import digest, passes
-from opdb.harvest.finding import find_one, standing, stored_workload
+from opdb.harvest.finding import standing, stored_workload, workload_of
 from opdb.harvest.passes import harvest_in_both
 from opdb.spec import ModelSpec
 from opdb.store import open_store
@@ -27,14 +27,14 @@ def test_measuring_asks_for_the_digest_and_reading_does_not(
         store.save_workload(found.workload, fingerprint="of yesterday")
         assert stored_workload(store, REQUEST) == found.workload
         assert standing(store, REQUEST) is None
-        assert not find_one(store, REQUEST, measuring()).stood
-        assert find_one(store, REQUEST, measuring()).stood
+        assert not workload_of(store, REQUEST, measuring()).stood
+        assert workload_of(store, REQUEST, measuring()).stood
 
 
 def test_what_a_sweep_asks_for_is_not_pending_until_somebody_else_asks(tmp_path: Path) -> None:
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        key = find_one(store, REQUEST, measuring(swept=True)).found.workload.key
-        find_one(store, REQUEST, measuring(swept=True))
+        key = workload_of(store, REQUEST, measuring(swept=True)).found.workload.key
+        workload_of(store, REQUEST, measuring(swept=True))
         assert store.swept_keys() == {key}
-        find_one(store, REQUEST, measuring())
+        workload_of(store, REQUEST, measuring())
         assert not store.swept_keys()

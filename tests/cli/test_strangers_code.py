@@ -140,7 +140,7 @@ def test_a_job_takes_the_flag_along(opdb: Opdb, marker: Path) -> None:
 
 
 def test_a_summary_file_says_that_it_names_the_model(marker: Path) -> None:
-    [request] = load_summary(Path("models/their.yml")).requests
+    [request] = load_summary(Path("models/their.yml"))
     with pytest.raises(Exception, match=r"models/their\.yml.*--allow-code"):
         load(request, device="meta")
     assert not marker.exists()

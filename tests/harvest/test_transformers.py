@@ -60,7 +60,7 @@ def test_gpt2_calls_what_it_calls() -> None:
 
 @pytest.mark.parametrize("name", ["bert_base", "gpt2-bare", "lstm"])
 def test_every_workload_of_the_summary_files_is_fully_described(name: str) -> None:
-    requests = load_summary(SUMMARIES / f"{name}.yml").requests
+    requests = load_summary(SUMMARIES / f"{name}.yml")
     sizes = {(request.batch_size, request.input_size, request.dtype) for request in requests}
     lengths = [(128,)] if name == "lstm" else [(128,), (512,)]
     wanted = [(1, "float32"), (32, "float32"), (128, "bfloat16")]

@@ -185,6 +185,6 @@ def test_an_input_size_takes_the_dtype_of_the_model() -> None:
 def test_a_summary_file_leaves_to_the_model_what_it_does_not_say(tmp_path: Path) -> None:
     path = tmp_path / "own.yml"
     path.write_text(f"model: {__name__}:half\nvariants:\n  - {{dtype: bfloat16}}\n")
-    plain, cast = load_summary(path).requests
+    plain, cast = load_summary(path)
     assert (plain.dtype, plain.memory_format, plain.batch_size) == (None, None, None)
     assert cast.dtype == "bfloat16"

@@ -18,7 +18,7 @@ from opdb.cli.console import Terminal, note, print_json, save, say, show
 from opdb.distribution import install
 from opdb.errors import InputError, OpdbError
 from opdb.files import check_writable
-from opdb.harvest.finding import find_one, note_harvest
+from opdb.harvest.finding import note_harvest, workload_of
 from opdb.layout import escaped
 from opdb.progress import Display, Progress
 from opdb.records import Json
@@ -116,8 +116,8 @@ class Matrix:
         from opdb.bench.harvests import measuring
         from opdb.studies.train.running import MatrixWork
 
-        def workload_of(request: ModelSpec) -> str:
-            stored = find_one(self._store, request, measuring())
+        def key_of(request: ModelSpec) -> str:
+            stored = workload_of(self._store, request, measuring())
             note_harvest(display.note, stored.found, stored.stale)
             return stored.workload.key
 
@@ -127,7 +127,7 @@ class Matrix:
             self._again,
             place=place,
             request_of=self._request_of,
-            workload_of=workload_of,
+            workload_of=key_of,
         )
 
     def _made(self, work: MatrixWork, cells: Sequence[TrainingSpec], shown: Progress) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -167,19 +167,7 @@ def _recorded(
     capturing: bool = False,
 ) -> _Pass:
     training = request.training
-    with seeded(device):
-        if request.phase == "generate":
-            found = recorded(loaded, device)
-        else:
-            recorder = record(
-                loaded,
-                training=training,
-                autocast=request.autocast,
-                capturing=capturing,
-                recorder_type=_ToldGpu if told_gpu else None,
-            )
-            found = Recorded.of(recorder)
-    workload = Workload(
+    frame = Workload(
         name=loaded.name,
         source=loaded.source,
         source_version=loaded.source_version,
@@ -190,14 +178,22 @@ def _recorded(
         phase=request.phase,
         gradient=request.phase == "training",
         autocast=request.autocast,
-        calls=tuple(_filled(found.calls, request.imbalance)),
-        containers=found.containers,
-        foreign_leaves=dict(found.foreign_leaves),
-        unsupported=dict(found.unsupported),
         captured=capturing,
-        memory=found.memory,
     )
-    return _Pass(workload, device, found.asked, told_gpu, found.notes)
+    with seeded(device):
+        if request.phase == "generate":
+            found, asked, notes = _generated(loaded, frame, device)
+        else:
+            recorder = record(
+                loaded,
+                training=training,
+                autocast=request.autocast,
+                capturing=capturing,
+                recorder_type=_ToldGpu if told_gpu else None,
+            )
+            found, asked, notes = recorder.into(frame), recorder.asked, ()
+    found = replace(found, calls=tuple(_filled(found.calls, request.imbalance)))
+    return _Pass(found, device, asked, told_gpu, notes)
 
 
 def _filled(calls: Iterable[Call], imbalance: float | None) -> Iterator[Call]:
@@ -211,33 +207,6 @@ def _filled(calls: Iterable[Call], imbalance: float | None) -> Iterator[Call]:
 
 
 # Run a loaded model under a recorder.
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """What a pass was seen to call (see `Workload`), and whether the model asked if it is captured.
-
-    `notes` say what is unusual about how that was found.
-    """
-
-    calls: Sequence[Call]
-    containers: int
-    foreign_leaves: Mapping[str, int]
-    unsupported: Mapping[str, int]
-    memory: PassMemory | None
-    asked: bool
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, recorder: Recorder) -> Recorded:
-        return cls(
-            calls=recorder.calls,
-            containers=recorder.containers,
-            foreign_leaves=dict(recorder.foreign_leaves),
-            unsupported=dict(recorder.unsupported),
-            memory=None if recorder.memory is None else recorder.memory.seen(),
-            asked=recorder.asked,
-        )
 
 
 def record(
@@ -447,22 +416,27 @@ AHEAD = 2
 """The passes before a pair of steps that is not the first: a prefill, and the step after it."""
 
 
-def recorded(loaded: LoadedModel, device: str) -> Recorded:
-    """Return what a whole generation calls.
+_Found: TypeAlias = tuple[Workload, bool, tuple[str, ...]]
+"""What a pass calls, whether the model asked if it is captured, and what is unusual about that."""
+
+
+def _generated(loaded: LoadedModel, frame: Workload, device: str) -> _Found:
+    """Return what a whole generation calls, `frame` filled in.
 
     Few of its steps are recorded, if these show what the others call; a note says where not.
     """
     tokens = loaded.inputs["generation"]["max_new_tokens"]
-    if tokens <= FEW:
-        return Recorded.of(record(loaded))
-    try:
-        return _Generation(loaded, device).whole()
-    except NotAlikeError as error:
-        note = (
-            f"all {tokens} passes of the generation were recorded, for few of them do not show "
-            f"what the others call: {error}"
-        )
-        return replace(Recorded.of(record(loaded)), notes=(note,))
+    notes: tuple[str, ...] = ()
+    if tokens > FEW:
+        try:
+            return _Generation(loaded, frame, device).whole()
+        except NotAlikeError as error:
+            notes = (
+                f"all {tokens} passes of the generation were recorded, for few of them do not show "
+                f"what the others call: {error}",
+            )
+    recorder = record(loaded)
+    return recorder.into(frame), recorder.asked, notes
 
 
 def longer(loaded: LoadedModel, by: int, device: str) -> LoadedModel:
@@ -543,25 +517,14 @@ class _Generation:
     Step `number` (from 1) is the pass that gives one more than so many new tokens.
     """
 
-    def __init__(self, loaded: LoadedModel, device: str) -> None:
-        self._loaded = loaded
-        self._device = device
+    def __init__(self, loaded: LoadedModel, frame: Workload, device: str) -> None:
+        self._loaded, self._frame, self._device = loaded, frame, device
         self._prompt = loaded.inputs["args"][0]["shape"][1]
         self._tokens = loaded.inputs["generation"]["max_new_tokens"]
-        self._frame = Workload(
-            name=loaded.name,
-            source=loaded.source,
-            source_version=loaded.source_version,
-            inputs={"args": []},
-            batch_size=loaded.batch_size,
-            dtype="",
-            memory_format="",
-            phase="decode",
-        )
         self._recorded = 0
         self._steps: dict[int, _Part] = {}
 
-    def whole(self) -> Recorded:
+    def whole(self) -> _Found:
         """Return what the generation calls.
 
         Raises:
@@ -579,14 +542,15 @@ class _Generation:
         leaves, unsupported = (
             {name: n for (of, name), n in counts.items() if of == what} for what in _COUNTED
         )
-        return Recorded(
-            calls=[call for each in parts for call in each.calls],
+        found = replace(
+            self._frame,
+            calls=tuple(call for each in parts for call in each.calls),
             containers=counts["containers", ""],
             foreign_leaves=leaves,
             unsupported=unsupported,
             memory=_most([each.memory for each in parts]),
-            asked=first.asked,
         )
+        return found, first.asked, ()
 
     def _pair(self, number: int, *, to_the_end: bool = False) -> Passes:
         """Record a step and the next one, and with `to_the_end` the last two after these.
@@ -651,7 +615,8 @@ class _Generation:
 
     def _as_pass(self, number: int) -> Workload:
         inputs = {"args": [], "generation": {"context": self._prompt + number - 1}}
-        return replace(self._frame, inputs=inputs, calls=self._steps[number].calls)
+        calls = self._steps[number].calls
+        return replace(self._frame, phase="decode", inputs=inputs, calls=calls)
 
 
 def _most(every: list[PassMemory]) -> PassMemory:

@@ -55,7 +55,7 @@ from opdb.operators import (
 from opdb.operators.call import replaced
 from opdb.operators.encoding import dtype_of, is_wrapped
 from opdb.operators.functions import custom_name
-from opdb.records import Call, Configuration, Form, Json, PassMemory
+from opdb.records import Call, Configuration, Form, Json, PassMemory, Workload
 
 
 class LiveMemory:
@@ -243,6 +243,17 @@ class Recorder:
             found.clear()
         self.containers = 0
         self.know_weights()
+
+    def into(self, workload: Workload) -> Workload:
+        """Return a workload with what was recorded."""
+        return replace(
+            workload,
+            calls=tuple(self.calls),
+            containers=self.containers,
+            foreign_leaves=dict(self.foreign_leaves),
+            unsupported=dict(self.unsupported),
+            memory=None if self.memory is None else self.memory.seen(),
+        )
 
     # -- what describers ask of tensors ------------------------------------------------------
 

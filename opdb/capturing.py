@@ -48,7 +48,7 @@ def capturing_into(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
     try:
         with torch.cuda.graph(graph):
             yield
-    except BaseException:
+    except BaseException:  # an interruption breaks off a capture, too; it is raised again
         with suppress(RuntimeError):  # of a device that is lost; what lost it is raised below
             generator = torch.cuda.default_generators[torch.cuda.current_device()]
             generator.graphsafe_set_state(generator.clone_state())

@@ -60,7 +60,6 @@ class Rule:
     plus: int = 0
 
     def at(self, terms: Sizes) -> int:
-        """Return the size at other terms."""
         found = self.factor * prod(terms[name] for name in self.of) + self.plus
         if found.denominator != 1:
             raise NotAlikeError(f"a size of {float(found):g}")
@@ -144,7 +143,6 @@ class Growth:
         return found
 
     def at(self, sizes: Sizes) -> Workload:
-        """Return the pass at other sizes."""
         first = min(range(len(self.sizes)), key=lambda number: self._distance(number, sizes))
         target = _Target(self, _terms(sizes), first)
         new = {which: target.configuration(place) for which, place in self.distinct.items()}

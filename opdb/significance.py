@@ -221,5 +221,4 @@ def _is_key(pin: str) -> bool:
 
 
 def place_of(folder: Path) -> Path:
-    """Return where a folder's list stands."""
     return folder / SIGNIFICANT

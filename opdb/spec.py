@@ -73,7 +73,6 @@ class Option:
 
     @property
     def allowed_text(self) -> str:
-        """The values that are allowed, in words."""
         return {
             "name": "a model's name",
             "text": "null (random) or the name of published weights",
@@ -132,7 +131,6 @@ def is_import_path(name: str) -> bool:
 
 
 def is_count(value: object) -> bool:
-    """Return whether a value is a whole number of 1 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
@@ -510,7 +508,6 @@ def parse_size(text: str) -> tuple[int, ...]:
 
 
 def parse_mode(name: str) -> Mode:
-    """Check a mode's name."""
     if name not in get_args(Mode):
         hint = f"(modes: {', '.join(get_args(Mode))})"
         raise UnknownNameError("--mode", name, get_args(Mode), hint=hint)
@@ -518,7 +515,6 @@ def parse_mode(name: str) -> Mode:
 
 
 def times(size: Sequence[int]) -> str:
-    """Return a size as it is written: 3x224x224."""
     return "x".join(map(str, size))
 
 

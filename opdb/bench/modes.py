@@ -24,7 +24,7 @@ from opdb.bench.visit import REFUSALS
 from opdb.compiled import check_works
 from opdb.compiled.inductor import (
     PASSES,
-    Counted,
+    Captured,
     capture_graphs,
     cause_of,
     check_compiles,
@@ -76,7 +76,7 @@ class Passing:
     step: Step
     clock: Clock
     workload: str
-    counted: dict[str, Counted] = field(default_factory=dict)
+    counted: dict[str, Captured] = field(default_factory=dict)
 
 
 def check_switches(mode: Mode) -> None:
@@ -225,13 +225,13 @@ def _tell_graphs(passing: Passing, facts: Facts) -> int:
     found = passing.counted.get(passing.workload)
     if found is None:
         loaded = passing.loaded
-        found = capture_graphs(loaded.module, loaded.args, loaded.kwargs).counted()
+        found = capture_graphs(loaded.module, loaded.args, loaded.kwargs).without_graphs()
         passing.counted[passing.workload] = found
-    facts |= {"graphs": found.graphs, "graph_breaks": found.graph_breaks}
+    facts |= {"graphs": found.count, "graph_breaks": found.graph_breaks}
     if found.reasons:
         facts["graph_break_reasons"] = list(found.reasons)
     why = None
-    if not found.graphs:
+    if not found.count:
         why = f"dynamo captures no graph ({found.why})"
     elif found.given_up:
         why = f"in the end dynamo runs it as it stands ({found.why})"

@@ -19,7 +19,7 @@ import torch
 import opdb
 from opdb.algorithms.cudnn import forget_plans
 from opdb.bench.replay import Clock, CudaClock, capture, clock_for, mean_time_s
-from opdb.compiled.inductor import Counted
+from opdb.compiled.inductor import Captured
 from opdb.derive.costs import STARTED_FASTER
 from opdb.errors import CannotMeasureError, InputError
 from opdb.meters import Meter, NoMeter
@@ -181,7 +181,7 @@ class Session:
     campaign: Campaign
     restores: dict[str, Stretch] = field(default_factory=dict)
     """What restoring inputs cost, by the inputs' shapes: measured once a campaign."""
-    graphs: dict[str, Counted] = field(default_factory=dict)
+    graphs: dict[str, Captured] = field(default_factory=dict)
     """What dynamo captures of a workload (key), on this device: counted once a campaign."""
     launching: Launching | None = None
     """Of a GPU: the state in which it starts kernels."""

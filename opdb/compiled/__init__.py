@@ -56,7 +56,6 @@ class Toolchain:
 
 
 def look() -> Toolchain:
-    """Look for the tools that torch.compile needs, as it does."""
     wanted = os.environ.get("CXX", "g++")
     c_wanted = os.environ.get("CC")
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
@@ -126,7 +125,6 @@ SWITCHES: Mapping[str, Sequence[str]] = {
 
 
 def switched_off(part: str) -> list[str]:
-    """Return which switches of a part are set, as NAME=VALUE."""
     pairs = (switch.split("=") for switch in SWITCHES[part])
     return [f"{name}={value}" for name, value in pairs if os.environ.get(name) == value]
 

@@ -81,7 +81,6 @@ def harvest_compiled(request: ModelSpec, workload: Workload, device: str, slug: 
 
 
 def _entry(weights: int) -> Configuration:
-    """Return the configuration of entering a compiled graph with a number of weights."""
     given = {"shape": [2, 2], "dtype": "float32"}
     return Configuration(ENTRY, {"weights": weights}, {"input": given})
 
@@ -123,7 +122,6 @@ def _own_calls(outside: Sequence[Outside], workload: Workload) -> Iterator[Call 
 
 
 def _shared(calls: list[Call]) -> list[Call]:
-    """Return calls with one object for equal ones."""
     known: dict[tuple[str, str], Call] = {}
     return [known.setdefault((each.configuration.key, each.form), each) for each in calls]
 
@@ -370,7 +368,6 @@ class _Reader:
         return self._lowered.buffers.get(node)
 
     def is_extern(self, buffer: str) -> bool:
-        """Return whether a library's kernel writes a buffer."""
         return buffer in self._extern
 
     def layout(self, buffer: str) -> Json | None:

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,12 +51,14 @@ class Break:
 class Captured:
     """The graphs of one pass in the order of their capture, and what broke it into pieces.
 
+    `count` is how many graphs there are, kept or not (see `without_graphs`).
     `breaks` lists the breaks that ended a graph, then those with an empty graph before them. After
     `passes` nothing more is captured. `given_up` says that a pass then enters no graph: dynamo runs
     the model as it stands.
     """
 
     graphs: tuple[GraphModule, ...]
+    count: int
     breaks: tuple[Break, ...]
     passes: int = 1
     given_up: bool = False
@@ -64,7 +66,7 @@ class Captured:
     @property
     def graph_breaks(self) -> int:
         """The number of breaks between graphs, counted as torch._dynamo.explain does."""
-        return max(len(self.graphs) - 1, 0)
+        return max(self.count - 1, 0)
 
     @property
     def why(self) -> str:
@@ -76,25 +78,9 @@ class Captured:
         """The reasons of the pass's breaks, each once."""
         return tuple(dict.fromkeys(each.reason for each in self.breaks))
 
-    def counted(self) -> Counted:
-        """Return a summary of the graphs, without the graphs and the weights that they hold."""
-        found = (len(self.graphs), self.graph_breaks, self.reasons, self.why)
-        return Counted(*found, self.passes, self.given_up)
-
-
-@dataclass(frozen=True)
-class Counted:
-    """The number of graphs of one pass, its breaks, and why it is not one graph, in one line.
-
-    `passes` and `given_up` are those of `Captured`.
-    """
-
-    graphs: int
-    graph_breaks: int
-    reasons: tuple[str, ...]
-    why: str
-    passes: int
-    given_up: bool
+    def without_graphs(self) -> Captured:
+        """Return the same without the graphs, which hold the model's weights."""
+        return replace(self, graphs=())
 
 
 @contextmanager
@@ -183,7 +169,7 @@ def capture_graphs(
     seen = {each.reason for each in ended}
     short = dict.fromkeys(map(in_short, others))
     breaks = (*ended, *(Break(reason, None) for reason in short if reason not in seen))
-    return Captured(found, breaks, passes, bool(found) and not backend.entered)
+    return Captured(found, len(found), breaks, passes, bool(found) and not backend.entered)
 
 
 def _break_of(graph: GraphModule) -> Break | None:
@@ -584,7 +570,7 @@ def _lowered(
     try:
         with config.patch(_post_fusion_custom_pass=fused, fx_graph_cache=False):
             compile_inner(graph, inputs, **options)
-    except Exception:
+    except Exception:  # inductor wraps the error that breaks it off, in a way of each version's
         if not seen:
             raise
     finally:
@@ -625,7 +611,6 @@ def _read(
 
 
 def _constant(module: GraphModule, node: Node) -> Tensor | None:
-    """Return the tensor that a node takes from its graph; None of every other node."""
     if node.op != "get_attr":
         return None
     found = getattr(module, str(node.target), None)
@@ -690,7 +675,6 @@ def _layout(held: Any) -> Layout | None:
 
 
 def _lies_in(held: Any) -> str | None:
-    """Return the buffer that a buffer is a part of."""
     from torch._inductor import ir
 
     layout = getattr(held, "layout", None)

@@ -292,7 +292,7 @@ def _file(path: str) -> ModuleType:
     module = sys.modules[name] = util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException:  # half a module, even of an interrupted import, must not be found again
         del sys.modules[name]
         raise
     return module

@@ -140,8 +140,6 @@ SPECIAL: Mapping[str, Callable[..., Prepared]] = {
 
 
 class _Arguments:
-    """The named arguments of a configuration, its tensors made."""
-
     def __init__(self, configuration: Configuration, device: str, seed: int) -> None:
         kind = KINDS[configuration.kind]
         self.configuration, self.device = configuration, device

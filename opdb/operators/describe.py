@@ -152,7 +152,6 @@ class NamedOperator:
 
 
 def find_operator(name: str) -> NamedOperator:
-    """Return the operator that a user's name means."""
     prefix = next((old for old in _PREFIXES if name.startswith(old)), "")
     spelled = _PREFIXES.get(prefix, "") + name.removeprefix(prefix)
     known = operators()

@@ -26,7 +26,6 @@ from opdb.harvest.passes import harvest
 from opdb.kinds import KINDS, elementwise, registry
 from opdb.spec import SOURCES
 from opdb.store import database
-from opdb.store.opening import build_published
 from tests import declarations, published, shared
 from tests.cli.conftest import Opdb
 from tests.documents import (
@@ -195,8 +194,7 @@ LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def test_the_examples_of_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = tmp_path / "opdb.sqlite"
-    build_published(f"sqlite:///{database}")
+    database = shutil.copy(published.default_database(), tmp_path / "opdb.sqlite")
     monkeypatch.setenv("OPDB_DB", str(database))
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(

@@ -18,31 +18,22 @@ import pytest
 
 from opdb.bench.plan import MAX_REDONE
 from opdb.derive.costs import is_rejected
-from opdb.records import Call, Configuration, Workload
+from opdb.records import Configuration
 from opdb.store import open_store
 from tests import warm
+from tests.bench.calls import ADD_IN_PLACE, HUGE, RELU, workload
 from tests.cli.conftest import Opdb, read
 
 ROOT = Path(__file__).parents[2]
-IMAGE = {"shape": [1, 4, 8, 8], "dtype": "float32"}
-CALLS = (
-    Configuration("relu", {}, {"input": IMAGE}),
-    Configuration("add", {"inplace": True}, {"input": IMAGE, "other": IMAGE}),
-    Configuration("linear", {}, {
-        "input": {"shape": [4, 16], "dtype": "float32"},
-        "weight": {"shape": [8, 16], "dtype": "float32", "role": "weight"},
-    }),
-)  # fmt: skip
+WEIGHT = {"shape": [8, 16], "dtype": "float32", "role": "weight"}
+INPUT = {"shape": [4, 16], "dtype": "float32"}
+CALLS = (RELU, ADD_IN_PLACE, Configuration("linear", {}, {"input": INPUT, "weight": WEIGHT}))
 
 
 def harvested(path: Path) -> Path:
     """Make a database with one small workload, as a harvest leaves it."""
-    calls = tuple(Call(c, "function") for c in CALLS)
-    inputs = {"args": [IMAGE], "kwargs": {}}
     with open_store(str(path)) as store:
-        store.save_workload(
-            Workload("made", "builtin", "0", inputs, 1, "float32", "contiguous", calls=calls)
-        )
+        store.save_workload(workload(*CALLS))
     return path
 
 
@@ -152,15 +143,10 @@ def test_ctrl_c_is_one_line_and_keeps_the_visits(database: Path) -> None:
 def test_a_disk_that_fills_up_is_one_message_and_keeps_the_visits(
     opdb: Opdb, database: Path
 ) -> None:
+    inputs = [{"input": {"shape": [n], "dtype": "float32"}} for n in range(1, 12)]
+    many = [Configuration("relu", {}, each) for each in inputs]
     with open_store(str(database)) as store:
-        many = tuple(
-            Call(Configuration("relu", {}, {"input": {"shape": [n], "dtype": "float32"}}), "module")
-            for n in range(1, 12)
-        )
-        inputs = {"args": [IMAGE], "kwargs": {}}
-        store.save_workload(
-            Workload("more", "builtin", "0", inputs, 1, "float32", "contiguous", calls=many)
-        )
+        store.save_workload(workload(*many, name="more"))
 
     def starve() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (130_000, 130_000))
@@ -172,8 +158,7 @@ def test_a_disk_that_fills_up_is_one_message_and_keeps_the_visits(
     assert err.startswith(f"opdb: database {database}: ") and " disk" in err
     kept = visits(database)
     assert {outcome for _, _, outcome in kept} == {"ok"}
-    ran = opdb("bench", "--device", "cpu", "--quiet", "--duplicates", 0)
-    assert ran.status == 0, ran.err
+    assert opdb("bench", "--device", "cpu", "--quiet", "--duplicates", 0).status == 0
     assert visits(database)[: len(kept)] == kept
     assert measured(database) == len(many) + len(CALLS)
 
@@ -192,8 +177,7 @@ def test_bench_says_what_it_did(opdb: Opdb, database: Path) -> None:
     ran = opdb("bench", "--device", "cpu")
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.startswith("nothing is pending on ")
-    ran = opdb("bench", "--device", "cpu", "--json")
-    assert json.loads(ran.out)["visits"] == 0
+    assert opdb.json("bench", "--device", "cpu")["visits"] == 0
 
 
 @pytest.mark.usefixtures("short")
@@ -233,13 +217,8 @@ def test_time_that_is_up_is_said(
 def test_a_failure_is_told_as_it_happens_and_is_no_failure_of_the_bench(
     opdb: Opdb, database: Path
 ) -> None:
-    huge = Configuration("relu", {}, {"input": {"shape": [2**44], "dtype": "float32"}})
     with open_store(str(database)) as store:
-        inputs = {"args": [IMAGE], "kwargs": {}}
-        calls = (Call(huge, "module"),)
-        store.save_workload(
-            Workload("huge", "builtin", "0", inputs, 1, "float32", "contiguous", calls=calls)
-        )
+        store.save_workload(workload(HUGE, name="huge"))
     ran = opdb("bench", "relu", "--device", "cpu")
     assert ran.status == 0
     assert "relu: out_of_memory: " in ran.err

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from opdb import grid as grids
-from opdb.records import Call, Configuration, Json, Workload
 from opdb.store import open_store
+from tests.bench.calls import RELU, workload
 from tests.cli.conftest import Opdb, snapshot
 
 GRID = """\
@@ -27,9 +27,6 @@ operator: nn.Conv2d
 arguments: {in_channels: 2, out_channels: 2, kernel_size: [1, 5], groups: [1, 3]}
 inputs: {input: [1, 2, 4, 4]}
 """
-
-
-RELU = Configuration("relu", {}, {"input": {"shape": [8], "dtype": "float32"}})
 
 
 @pytest.fixture
@@ -83,11 +80,7 @@ def test_status_counts_what_belongs_to_no_workload(opdb: Opdb, grid: Path, datab
     assert opdb("bench", "--grid", grid, "--device", "cpu", "--duplicates", 0).status == 0
     with open_store(str(database)) as store:
         [first, *others] = store.configurations()
-        calls = (Call(first, "module"), Call(RELU, "module"))
-        inputs: dict[str, Json] = {"args": [], "kwargs": {}}
-        store.save_workload(
-            Workload("made", "builtin", "0", inputs, 1, "float32", "contiguous", calls=calls)
-        )
+        store.save_workload(workload(first, RELU))
     [device] = opdb.json("show")["devices"]
     assert (device["measured"], device["measured_of_no_workload"]) == (4, len(others))
     assert device["pending"] == {"relu": 1}, "a grid is pending where it is asked for alone"

@@ -233,42 +233,30 @@ def works(process: psutil.Process) -> bool:
         return False
 
 
-def wait_for(processes: list[psutil.Process]) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_matrix_that_is_stopped_costs_the_run_in_flight_alone(
+    opdb: Opdb, tmp_path: Path, stop: signal.Signals
+) -> None:
+    process = started(tmp_path)
+    children = in_the_second_run(process, tmp_path)
+    if stop == signal.SIGINT:
+        os.killpg(process.pid, stop)  # as a terminal does
+    else:
+        process.kill()
+    _, said = process.communicate(timeout=60)
     deadline_s = time.monotonic() + 40
-    while any(map(works, processes)):
+    while any(map(works, children)):
         assert time.monotonic() < deadline_s, "a training goes on that nobody waits for"
         time.sleep(0.05)
-
-
-def resumes(opdb: Opdb, tmp_path: Path) -> None:
-    """Check that what was finished is kept, and the rest is made once."""
+    if stop == signal.SIGINT:
+        assert process.returncode == 130 and "Traceback" not in said
+        assert "opdb: interrupted; what was finished is stored" in said
+        with open_store(str(tmp_path / "opdb.sqlite")) as store:
+            assert held(store) == []
     kept = [run.id for run in stored(tmp_path)]
     assert 1 <= len(kept) < 3
     assert opdb("train", "runs.yml").status == 0
     runs = stored(tmp_path)
     assert [run.id for run in runs][: len(kept)] == kept
     assert [run.facts["label"] for run in runs] == [f"mlp-b{n}-fp32-{TAIL}" for n in (2, 4, 8)]
-
-
-@pytest.mark.slow
-def test_kill_9_costs_the_run_in_flight_alone(opdb: Opdb, tmp_path: Path) -> None:
-    process = started(tmp_path)
-    children = in_the_second_run(process, tmp_path)
-    process.kill()
-    process.wait()
-    wait_for(children)
-    resumes(opdb, tmp_path)
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_it_with_a_word(opdb: Opdb, tmp_path: Path) -> None:
-    process = started(tmp_path)
-    children = in_the_second_run(process, tmp_path)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "opdb: interrupted; what was finished is stored" in said and "Traceback" not in said
-    wait_for(children)
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        assert held(store) == []
-    resumes(opdb, tmp_path)

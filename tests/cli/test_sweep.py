@@ -269,11 +269,11 @@ def test_a_plan_measures_nothing(opdb: Opdb) -> None:
 
 
 def test_a_size_that_is_too_small_is_told_and_the_others_are_measured(opdb: Opdb) -> None:
-    found = opdb("sweep", "alexnet", "--sizes", "16,64", "--device", "cpu", "--quiet",
-                 "--stage", "quick")  # fmt: skip
-    assert found.status == 2 and "alexnet cannot be run at 3x16x16" in found.err
-    assert [row["input_size"] for row in table(folder("default", stem="alexnet")
-            / "alexnet_default_overall.csv")] == ["64"]  # fmt: skip
+    arguments = (SMALL, "--sizes", "2,16", "--device", "cpu", "--quiet", "--stage", "quick")
+    found = opdb("sweep", *arguments)
+    assert found.status == 2 and f"{SMALL} cannot be run at 3x2x2" in found.err
+    overall = table(folder("default") / f"{STEM}_default_overall.csv")
+    assert [row["input_size"] for row in overall] == ["16"]
 
 
 def test_what_does_not_fit_is_kept_and_the_sweep_goes_on(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import statistics
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from opdb.bench.replay import prepare
 from opdb.bench.run import bench, campaign
 from opdb.bench.session import Session
 from opdb.bench.visit import VisitRequest, is_at_full_clock, visit
-from opdb.derive.costs import call_times_s, visit_cost
 from opdb.derive.runs import run_cost
 from opdb.errors import CannotMeasureError
 from opdb.harvest.passes import harvest
@@ -120,14 +118,6 @@ def test_a_replay_lasts_although_the_host_was_held_up(
     assert made.stretch is not None and made.stretch.calls_per_replay > 100
 
 
-def test_restoring_is_subtracted_from_an_operator_in_place(session: Session) -> None:
-    made = visit(session, VisitRequest(RELU))[-1]
-    assert made.stretch is not None and made.restore is not None
-    cost = visit_cost(made, session.campaign.calibration)
-    assert cost is not None
-    assert 0 < cost.time_s < statistics.fmean(call_times_s(made.stretch))
-
-
 def test_calls_run_after_others_once_a_campaign_and_weights_after_no_stream(
     session: Session,
 ) -> None:
@@ -150,13 +140,6 @@ def test_an_operator_at_the_power_limit_is_repeated_with_gaps(session: Session) 
     assert [v.role for v in made[:-1]] == ["limited"] * (len(made) - 1)
     last = made[-1].stretch
     assert last is not None and last.busy_share < 1
-
-
-def test_out_of_memory_is_an_outcome_and_the_next_visit_succeeds(session: Session) -> None:
-    huge = Configuration("relu", {}, {"input": {"shape": [2**40], "dtype": "float32"}})
-    made = visit(session, VisitRequest(huge))
-    assert [v.outcome for v in made] == ["out_of_memory"]
-    assert visit(session, VisitRequest(CONV))[-1].outcome == "ok"
 
 
 def test_a_lost_recorder_is_one_clear_error(calibrated: Path, tmp_path: Path) -> None:

@@ -116,18 +116,6 @@ def test_a_model_that_asks_for_values_is_refused_by_a_graph_alone(session: Sessi
     torch.randn(8, device="cuda")  # torch itself refuses it after a capture that failed
 
 
-def recurrent() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return nn.LSTM(64, 64, batch_first=True), (torch.ones(8, 16, 64),)
-
-
-def test_a_recurrent_model_is_not_compiled(session: Session) -> None:
-    request = ModelSpec(f"{HERE}:recurrent")
-    for mode in ("compile", "compile:reduce-overhead", "compile:max-autotune", "dynamo"):
-        run = measure(session, request, "recurrent", mode, RunOptions(repeats=1))
-        assert (run.outcome, run.repeats) == ("unsupported", ())
-        assert run.reason is not None and "not compiled" in run.reason
-
-
 def test_a_batch_that_is_too_large_for_one_mode_alone(session: Session) -> None:
     """That mode is out of memory, and the ones after it go on with all of it."""
     request = ModelSpec("tests.bench.test_modes:greedy")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from opdb.errors import InputError, UnknownNameError
+from opdb.errors import InputError
 from opdb.records import Json, ModelRun, Stretch
 from opdb.runs import DriverOptions, RunTable, State
 from opdb.store import RunState
@@ -24,7 +24,6 @@ from opdb.studies.train.rows import (
     TrainingSpec,
     cells_of,
     figures,
-    labelled,
     lines_of,
     mixed,
     remarks_of,
@@ -202,13 +201,6 @@ def table(runs: Sequence[RunState], claimed: Collection[str] = ()) -> RunTable[T
     return RunTable(MatrixPolicy((SLUG,)), runs, claimed)
 
 
-def test_what_cannot_run_here_is_told_unless_it_has_run() -> None:
-    amp = cell(precision="amp")
-    assert amp.why_not == "no amp in this test"
-    assert table([]).state(amp) == "not here"
-    assert table([]).pending([amp, cell()]) == [cell()]
-
-
 def test_a_run_that_only_borrows_the_label_is_not_taken_for_it() -> None:
     longer = state(facts={**state().facts, "iters": 500})
     otherwise = state(setting={"deterministic": True})
@@ -217,11 +209,3 @@ def test_a_run_that_only_borrows_the_label_is_not_taken_for_it() -> None:
     named = state(setting={"deterministic": True}, facts={**state().facts, "label": strict.label})
     assert table([named]).state(strict) == "done"
     assert table([state(device="another-device")]).state(cell()) == "left"
-
-
-def test_labels_choose() -> None:
-    cells = [cell(), cell(batch_size=8)]
-    assert labelled(cells, []) == cells
-    assert labelled(cells, ["mlp-b8-fp32-cpu"]) == cells[1:]
-    with pytest.raises(UnknownNameError, match="did you mean 'mlp-b8-fp32-cpu'"):
-        labelled(cells, ["mlp-b9-fp32-cpu"])

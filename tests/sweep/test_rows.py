@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from opdb.harvest.passes import harvest
 from opdb.models import checked
 from opdb.progress import Progress
 from opdb.records import ALGORITHM_SETTING, ModelRun, Stretch
-from opdb.runs import RunTable
 from opdb.spec import ModelSpec
 from opdb.store import Claims, RunState, Store, open_store, schema
 from opdb.store.claims import held
@@ -30,7 +28,6 @@ from opdb.studies.sweep.request import (
     STAGES,
     SweepPolicy,
     SweepSpec,
-    by_group,
     parse_sizes,
     sizes_of,
     spread_sizes,
@@ -139,24 +136,6 @@ def test_a_reason_is_said_once() -> None:
     assert overall(row(run))["reason"] == none
 
 
-def test_a_partial_run_says_what_ran_instead_and_its_share() -> None:
-    told = overall(row(replace(RUN, facts=PARTIAL)))
-    assert told["state"] == "partial"
-    assert (told["forced"], told["elsewhere"], told["elsewhere_ran"]) == (1, 1, "default")
-    assert told["share_elsewhere"] == 0.6 and "NOT_SUPPORTED (3000)" in told["reason"]
-    lines = LAYERS.documents(row(replace(RUN, facts=PARTIAL)).layers(CONVOLUTIONS))
-    assert [line["algorithm"] for line in lines] == ["default", "fft"]
-
-
-@pytest.mark.parametrize("outcome", ["unsupported", "out_of_memory", "error"])
-def test_a_run_that_was_none_has_no_numbers(outcome: Any) -> None:
-    none = replace(RUN, outcome=outcome, reason="because", repeats=(), layers=None)
-    told = overall(row(none))
-    assert told["mean_ms"] is None and told["energy_per_inference_j"] is None
-    assert told["state"] == outcome and told["reason"] == "because"
-    assert row(none).layers(CONVOLUTIONS) == []
-
-
 def test_layers_have_their_share_of_all_that_was_timed() -> None:
     first, second = LAYERS.documents(row().layers(CONVOLUTIONS))
     assert first == {
@@ -191,19 +170,6 @@ def state(outcome: Any, facts: Any = None, **changes: Any) -> RunState:
     facts = facts or {"convolutions": 2}
     end = outcome, None, 1.0, facts, "campaign", "gpu", "GPU-1"
     return replace(RunState("1", FFT.workload, "graph", FFT.setting, *end), **changes)
-
-
-def table(runs: Sequence[RunState], claimed: Collection[str] = ()) -> RunTable[SweepSpec]:
-    return RunTable(SweepPolicy(("gpu",)), runs, claimed)
-
-
-def test_what_failed_is_pending_when_asked() -> None:
-    failed = table([state("out_of_memory")])
-    assert failed.state(FFT) == "failed"
-    assert failed.pending([FFT]) == [] and failed.pending([FFT], retry=True) == [FFT]
-    [(group, specs)] = by_group([FFT, replace(FFT, size=9, workload="v")]).items()
-    assert (group.model, group.algorithm) == ("made", "fft")
-    assert Counter(map(failed.state, specs)) == {"failed": 1, "left": 1}
 
 
 def test_the_sizes_of_the_full_stage_are_those_of_the_scripts_it_replaces() -> None:

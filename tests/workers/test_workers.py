@@ -319,9 +319,10 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
-def test_ctrl_c_stops_all_workers_and_loses_no_finished_visit(url: str, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
+@contextmanager
+def benching(url: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], Store]]:
+    """Start a bench by two workers as a terminal does; go on once it has stored a visit."""
+    program = folder / "program.py"
     program.write_text(PROGRAM)
     command = [sys.executable, str(program), "bench", "--devices", "cpu,cpu", "--db", url]
     environment = {**os.environ, "PYTHONPATH": python_path()}
@@ -334,44 +335,38 @@ def test_ctrl_c_stops_all_workers_and_loses_no_finished_visit(url: str, tmp_path
             while not (store.boards() and store.visits(store.boards()[0].uuid)):
                 assert time.monotonic() < until_s and running.poll() is None
                 time.sleep(0.05)
-            os.killpg(running.pid, signal.SIGINT)  # as a terminal sends it: to every process
-            _, errors = running.communicate(timeout=60)
-            assert running.returncode == 130
-            assert errors.splitlines()[-1] == "opdb: interrupted; what was finished is stored"
-            assert "Traceback" not in errors
-            [board] = store.boards()
-            visits = store.visits(board.uuid)
-            assert visits and len(visits) < 2 * len(store.usage())
-            # A duplicate, blind as it is, makes no cost.
-            counted = {visit.configuration for visit in visits if visit.role == "measurement"}
-            assert store.costs(board.uuid).keys() == counted
+            yield running, store
             assert held(store) == []
     finally:
         running.kill()
 
 
 @pytest.mark.slow
+def test_ctrl_c_stops_all_workers_and_loses_no_finished_visit(url: str, tmp_path: Path) -> None:
+    with benching(url, tmp_path) as (running, store):
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal sends it: to every process
+        _, errors = running.communicate(timeout=60)
+        assert running.returncode == 130
+        assert errors.splitlines()[-1] == "opdb: interrupted; what was finished is stored"
+        assert "Traceback" not in errors
+        [board] = store.boards()
+        visits = store.visits(board.uuid)
+        assert visits and len(visits) < 2 * len(store.usage())
+        # A duplicate, blind as it is, makes no cost.
+        counted = {visit.configuration for visit in visits if visit.role == "measurement"}
+        assert store.costs(board.uuid).keys() == counted
+
+
+@pytest.mark.slow
 def test_workers_end_with_the_command_that_is_killed(url: str, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    command = [sys.executable, str(program), "bench", "--devices", "cpu,cpu", "--db", url, "-q"]
-    environment = {**os.environ, "PYTHONPATH": python_path()}
-    running = subprocess.Popen(command, env=environment, start_new_session=True)
-    with open_store(url) as store:
-        until_s = time.monotonic() + 100
-        while not (store.boards() and store.visits(store.boards()[0].uuid)):
-            assert time.monotonic() < until_s and running.poll() is None
-            time.sleep(0.05)
+    with benching(url, tmp_path) as (running, _):
         os.kill(running.pid, signal.SIGKILL)
         running.wait()
-        while True:  # the workers notice when they next have something to tell
-            try:
+        until_s = time.monotonic() + 100
+        with pytest.raises(ProcessLookupError):
+            while time.monotonic() < until_s:  # they notice when they next have something to tell
                 os.killpg(running.pid, 0)
-            except ProcessLookupError:
-                break
-            assert time.monotonic() < until_s
-            time.sleep(0.1)
-        assert held(store) == []
+                time.sleep(0.1)
 
 
 REQUESTS = [ModelSpec("mlp", input_size=(size,)) for size in (8, 16, 24)]

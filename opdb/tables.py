@@ -24,7 +24,7 @@ from html import escape
 from typing import Any, Generic, Protocol, TypeVar
 
 from opdb import layout
-from opdb.errors import InputError
+from opdb.errors import InputError, OpdbError
 from opdb.records import Json
 from opdb.units import show, show_share
 
@@ -123,12 +123,10 @@ class Table(Generic[Row]):
 
     @property
     def fields(self) -> list[str]:
-        """The names of the columns that machines read."""
         return [column.name for column in self.columns if column.name is not None]
 
     @property
     def header(self) -> list[str]:
-        """The titles of the columns that people read."""
         return [column.title for column in self._read if column.title is not None]
 
     @property
@@ -146,7 +144,6 @@ class Table(Generic[Row]):
         return {column.name: column.get(row) for column in self.columns if column.name is not None}
 
     def documents(self, rows: Iterable[Row]) -> list[Json]:
-        """Return rows as JSON: a list of dicts."""
         return [self.document(row) for row in rows]
 
     def flat(self, row: Row) -> dict[str, Json]:
@@ -161,7 +158,6 @@ class Table(Generic[Row]):
         return csv_text(list(fields), flat)
 
     def cells(self, row: Row) -> list[str]:
-        """Return what people read of a row."""
         return [layout.escaped(column.cell(row)) for column in self._read]
 
     def lines(self, rows: Iterable[Row], width: int | None = None) -> Iterator[str]:
@@ -201,6 +197,9 @@ class Report:
     def blocks(self) -> Iterator[str | Rows[Any]]:
         """Yield what people read: lines of text, and tables."""
         raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise what of the answer failed, or why a check that was asked for does not hold."""
 
     def rows(self) -> list[dict[str, Json]]:
         """Return the rows of the first table as data, quantities in base SI."""
@@ -243,6 +242,28 @@ class Report:
             for block in self.blocks()
             if block
         )
+
+
+@dataclass(frozen=True, repr=False)
+class Listing(Report):
+    """An answer that is made at once: as data, and as text and tables for people.
+
+    `failure` says why a check that was asked for does not hold, or what of it failed.
+    """
+
+    document: Json
+    parts: Sequence[str | Rows[Any]]
+    failure: OpdbError | None = None
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def to_dict(self) -> Json:
+        return self.document
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        yield from self.parts
 
 
 def _unnested(row: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:

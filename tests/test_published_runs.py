@@ -109,9 +109,8 @@ def test_intervals_hold_where_no_anchor_tells_how_boards_differ(everything: Json
         assert sum(row["inside_interval_time"] for row in rows) >= times
         assert sum(row["inside_interval_energy"] for row in rows) >= energies
         reach = [
-            (high - low) / 2 / row["predicted_energy_j"]
-            for row in rows
-            for low, high in [row["energy_interval_j"]]
+            (energy["high"] - energy["low"]) / 2 / energy["value"]
+            for energy in (row["predicted_energy_j"] for row in rows)
         ]
         assert statistics.median(reach) < widest
 

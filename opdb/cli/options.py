@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, make_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
+from typing import Annotated, Any, TypeAlias, get_args
 
 import typer
 
+from opdb.cli import console
 from opdb.errors import InputError
 from opdb.records import COMPILED_MODES, Mode
 from opdb.spec import COMMAND_LINE, OF_GENERATION, OF_STEP, ModelSpec, Option, parse_mode
-
-if TYPE_CHECKING:
-    from opdb.algorithms.names import Algorithm
+from opdb.tables import Report
 
 
 class Without:
@@ -243,12 +242,13 @@ class Output:
     quiet: Quiet = False
     debug: Debug = False
 
+    def note(self, text: str) -> None:
+        console.note(text, quiet=self.quiet)
 
-def parse_algorithms(names: list[str] | None) -> list[Algorithm]:
-    """Return the algorithms of these names; none where none is named."""
-    from opdb.algorithms.names import algorithms_named
-
-    return algorithms_named(names or [])
+    def answer(self, found: Report) -> None:
+        """Print an answer; then raise what of it failed, or why its check does not hold."""
+        console.show(found, as_json=self.as_json)
+        found.check()
 
 
 def parse_batch_sizes(given: Sequence[str] | None) -> list[int]:

@@ -13,36 +13,27 @@ lies in modules whose names begin with an underscore. The module of a command ho
     )
 
 
-    @dataclass(frozen=True, repr=False)
-    class Boards(Report):  # the answer: what the verb returns and the command shows
-        boards: Sequence[Board]
-
-        def to_dict(self) -> Json:
-            return BOARDS.documents(self.boards)
-
-        def blocks(self) -> Iterator[str | Rows[Any]]:
-            yield Rows(BOARDS, self.boards)
-
-
-    def boards(*, db: str | None = None) -> Boards:  # the verb: `opdb.boards()`
-        with open_store(db, create=False) as store:
-            return Boards(store.boards(None))
+    def boards(*, db: str | None = None) -> Listing:  # the verb: `opdb.boards()`
+        with lazy.store.open_store(db, create=False) as store:
+            found = store.boards(None)
+        return Listing(BOARDS.documents(found), [Rows(BOARDS, found)])  # for machines, for people
 
 
     def run(out: options.Output = options.Output()) -> None:  # the command: `opdb boards`
         '''List the boards that the database has measurements of.'''
-        show(boards(db=out.db), as_json=out.as_json)
+        out.answer(boards(db=out.db))
 
 `run` takes the options of `opdb.cli.options` (a record of them, such as `options.Output`, is one
-parameter), calls the verb, and shows the answer by `opdb.cli.console.show`. Only the console
-prints: while a command runs, whatever else is printed, such as by a model, goes to stderr. What the
-user must know is an `OpdbError`, which `opdb.cli` turns into one message and an exit status. What
-is heavy to import is imported inside the functions, so that `opdb --help` stays quick. The first
-sentence of `run`'s docstring is the command's line in `opdb --help`, in which nothing is cut.
+parameter), calls the verb, and shows the answer by `out.answer`. Only the console prints: while a
+command runs, whatever else is printed, such as by a model, goes to stderr. What the user must know
+is an `OpdbError`, which `opdb.cli` turns into one message and an exit status. What is heavy to
+import is an attribute of `_lazy`, so that `opdb --help` stays quick. The first sentence of `run`'s
+docstring is the command's line in `opdb --help`, in which nothing is cut.
 
 Where one of several models or devices may fail without stopping the others, the verb raises at the
-end; the command calls it with `check=False`, shows what there is, and then calls `check()` of it. A
-quantity with an interval is one column, `opdb.tables.quantity`, in JSON and in CSV.
+end; the command calls it with `check=False`, and `out.answer` shows what there is before it calls
+`check()` of it. An answer without methods of its own is an `opdb.tables.Listing`. A quantity with
+an interval is one column, `opdb.tables.quantity`, in JSON and in CSV.
 
 A verb becomes a name of `import opdb` by a line in `opdb/__init__.py`. The commands of
 `opdb.studies` are made the same way, and are listed in its `COMMANDS`.

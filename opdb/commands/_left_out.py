@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
-from opdb.commands.validate import MEASURES, Measure, attribution, inside
+from opdb.commands.validate import MEASURES, Leaving, Measure, attribution, inside
 from opdb.errors import InputError
 from opdb.learning import examples_with_users, first_word, trained, works_of
 from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor
@@ -23,15 +22,12 @@ from opdb.progress import Display
 from opdb.records import Cost, Json, Mode, Quantity, Workload
 from opdb.spec import workload_columns
 from opdb.store import Store
-from opdb.tables import SHARE, Column, Report, Rows, Table
+from opdb.tables import SHARE, Column, Listing, Rows, Table
 from opdb.units import plural, show_share
 
 if TYPE_CHECKING:
     from opdb.estimates.estimator import Estimator
     from opdb.estimates.training import Example
-
-Leaving: TypeAlias = Literal["model", "family", "batch_size"]
-"""What is left out together: a model, all whose names begin with one word, a batch size."""
 
 OURS = "estimates"
 """The name of opdb's own estimates beside the baselines'."""
@@ -44,8 +40,6 @@ class OperatorError:
     `estimated` is None where the estimate was refused, `guessed` what each baseline says.
     """
 
-    group: str
-    kind: str
     measured: Cost
     estimated: Cost | None
     guessed: Mapping[str, Cost]
@@ -81,7 +75,7 @@ def estimation(
     models: Collection[str],
     leaving: Leaving,
     display: Display,
-) -> Estimation:
+) -> Listing:
     """Leave out one group of measured workloads after another, and estimate what it alone uses.
 
     Where `models` are named, only the groups that these belong to.
@@ -105,7 +99,7 @@ def estimation(
         own = [(e, users and {named(w) for w in users} == {group}) for e, users in known[board]]
         out = [example for example, is_out in own if is_out]
         learned = trained([e for e, is_out in own if not is_out], works, predictor, board)
-        found = _estimated(group, out, [e for e, is_out in own if not is_out], learned)
+        found = _estimated(out, [e for e, is_out in own if not is_out], learned)
         operators += found[0]
         runs += [
             _ran(group, run, {e.configuration.key for e in out}, predictor, found[1])
@@ -114,11 +108,11 @@ def estimation(
         display.note(f"without {group}: {plural(len(found[0]), 'operator')}")
     if not operators:
         raise InputError("nothing measured uses operators that nothing else uses")
-    return Estimation(leaving, operators, runs)
+    return _listing(leaving, operators, runs)
 
 
 def _estimated(
-    group: str, out: Sequence[Example], rest: Sequence[Example], learned: Estimator
+    out: Sequence[Example], rest: Sequence[Example], learned: Estimator
 ) -> tuple[list[OperatorError], dict[str, EstimatedCosts]]:
     """Return how far estimates of a group's operators are off, and what each method says."""
     from opdb.estimates.baselines import BASELINES, apply_rule
@@ -130,8 +124,6 @@ def _estimated(
     }
     operators = [
         OperatorError(
-            group,
-            example.configuration.kind,
             example.cost,
             estimates.costs.get(key),
             {name: guessed.costs[key] for name, guessed in guesses.items()},
@@ -202,7 +194,6 @@ ESTIMATED_RUNS: Table[ModelError] = Table(
     Column("inside_interval_time", lambda run: inside(run.answers[OURS], "time")),
     Column("inside_interval_energy", lambda run: inside(run.answers[OURS], "energy")),
 )
-"""A measured run, predicted with what it alone uses estimated."""
 
 
 def _in_all(found: Json, of: str, member: str) -> float | None:
@@ -235,7 +226,6 @@ METHODS: Table[tuple[str, Json]] = Table(
         ),
     ),
 )
-"""A method and its median errors."""
 
 BY_WIDTH: Table[Json] = Table(
     Column(
@@ -252,66 +242,40 @@ BY_WIDTH: Table[Json] = Table(
 """The errors of times whose intervals were stated about equally wide."""
 
 
-@dataclass(frozen=True)
-class Estimation(Report):
-    """Operators and runs that were estimated after each group was left out of learning."""
-
-    leaving: Leaving
-    operators: Sequence[OperatorError]
-    runs: Sequence[ModelError]
-
-    @cached_property
-    def judged(self) -> list[ModelError]:
-        """The runs that rest on estimates and whose refused share is small."""
-        return [
-            run
-            for run in self.runs
-            if run.estimated >= MOSTLY_ESTIMATED and run.refused <= HARDLY_REFUSED
-        ]
-
-    @cached_property
-    def summary(self) -> dict[str, Json]:
-        return _summary(self.operators, self.judged)
-
-    @property
-    def refused_operators(self) -> int:
-        return sum(each.estimated is None for each in self.operators)
-
-    @property
-    def refused_runs(self) -> int:
-        """The number of runs that do not count because too much of them was refused."""
-        return len(self._resting_on_estimates) - len(self.judged)
-
-    @property
-    def _resting_on_estimates(self) -> list[ModelError]:
-        return [run for run in self.runs if run.estimated + run.refused >= MOSTLY_ESTIMATED]
-
-    def to_dict(self) -> Json:
-        return {
-            "leaving": self.leaving,
-            "rows": ESTIMATED_RUNS.documents(self.runs),
-            "summary": self.summary,
-            "by_width": BY_WIDTH.documents(_by_width(self.operators)),
-            "refused_operators": self.refused_operators,
-            "refused_runs": self.refused_runs,
-        }
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        yield Rows(ESTIMATED_RUNS, self._resting_on_estimates)
-        yield ""
-        yield Rows(METHODS, list(self.summary.items()))
-        yield ""
-        yield Rows(BY_WIDTH, _by_width(self.operators))
-        ours = self.summary[OURS]
-        yield (
+def _listing(
+    leaving: Leaving, operators: Sequence[OperatorError], runs: Sequence[ModelError]
+) -> Listing:
+    """Return what was estimated after each group was left out of learning, and how right it is."""
+    resting = [run for run in runs if run.estimated + run.refused >= MOSTLY_ESTIMATED]
+    judged = [
+        run for run in runs if run.estimated >= MOSTLY_ESTIMATED and run.refused <= HARDLY_REFUSED
+    ]
+    summary, by_width = _summary(operators, judged), _by_width(operators)
+    refused = sum(each.estimated is None for each in operators)
+    not_judged, ours = len(resting) - len(judged), summary[OURS]
+    document: Json = {
+        "leaving": leaving,
+        "rows": ESTIMATED_RUNS.documents(runs),
+        "summary": summary,
+        "by_width": BY_WIDTH.documents(by_width),
+        "refused_operators": refused,
+        "refused_runs": not_judged,
+    }
+    return Listing(
+        document,
+        [
+            Rows(ESTIMATED_RUNS, resting),
+            "",
+            Rows(METHODS, list(summary.items())),
+            "",
+            Rows(BY_WIDTH, by_width),
             f"median errors over {plural(ours['operators']['count'], 'operator')} and "
             f"{plural((ours['models_time'] or {'count': 0})['count'], 'run')}; inside: how many "
-            "truths the 95 % intervals hold, of time and of energy"
-        )
-        yield (
-            f"refused: {self.refused_operators} of {plural(len(self.operators), 'operator')}; so "
-            f"told above and not counted below: {plural(self.refused_runs, 'run')}"
-        )
+            "truths the 95 % intervals hold, of time and of energy",
+            f"refused: {refused} of {plural(len(operators), 'operator')}; so told above and not "
+            f"counted below: {plural(not_judged, 'run')}",
+        ],
+    )
 
 
 def _summary(operators: Sequence[OperatorError], runs: Sequence[ModelError]) -> dict[str, Json]:

@@ -6,35 +6,29 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
+from opdb.algorithms.names import algorithms_named
 from opdb.cli import console, options
+from opdb.commands import _lazy as lazy
 from opdb.derive.statistics import PRECISION, Reached
 from opdb.errors import CannotMeasureError, InputError, UnknownNameError
 from opdb.growth import benched_configurations
 from opdb.harvest.finding import workload_of
 from opdb.kinds import KINDS
 from opdb.progress import Display
-from opdb.records import Access, Json, Stored
+from opdb.records import Access, Configuration, Json, Mode
 from opdb.spec import ModelSpec, describe, identity
 from opdb.summary import checked_request
-from opdb.tables import Report
+from opdb.tables import Listing, Report
 from opdb.units import plural, show, show_duration, show_share
-
-if TYPE_CHECKING:
-    from opdb.bench.plan import BenchRequest
-    from opdb.bench.run import BenchResult
-    from opdb.grid import Expansion
-    from opdb.plan.loop import Lacking
-    from opdb.store import Store
-    from opdb.workers import WorkerDevice
 
 PANEL = "measure"
 
 
-def chosen_places(device: str | None, devices: str | None) -> list[WorkerDevice]:
+def chosen_places(device: str | None, devices: str | None) -> list[lazy.workers.WorkerDevice]:
     """Return the places that `--devices` names; none where it is not given.
 
     Where one device is to be measured, it is looked for: what cannot be measured here is told
@@ -43,31 +37,31 @@ def chosen_places(device: str | None, devices: str | None) -> list[WorkerDevice]
     if device is not None and devices is not None:
         raise InputError(f"--device {device} and --devices {devices}: give one of them")
     if devices is None:
-        from opdb.bench.session import detect
-
-        detect(device)
+        lazy.session.detect(device)
         return []
-    from opdb.workers import places
-
-    return places(devices)
+    return lazy.workers.places(devices)
 
 
-def measured_places(device: str | None, devices: str | None) -> list[WorkerDevice]:
+def measured_places(
+    device: str | None, devices: str | None, modes: Sequence[Mode] = ()
+) -> list[lazy.workers.WorkerDevice]:
     """Return the places to measure on, as `chosen_places` does.
 
-    A processor is measured only where it is named: all that is published would take it a day.
+    A processor is measured only where it is named: all that is published would take it a day. It
+    runs models in some of the modes alone.
     """
-    from opdb.workers import cuda_devices
-
-    if device is None and devices is None and not cuda_devices():
+    if device is None and devices is None and not lazy.workers.cuda_devices():
         raise CannotMeasureError(
             "no NVIDIA GPU here that torch can use (opdb doctor says why); to measure this "
             "machine's processor, add --device cpu"
         )
-    return chosen_places(device, devices)
+    places = chosen_places(device, devices)
+    if modes and (not places or any(place.device == "cpu" for place in places)):
+        lazy.model.check_modes(modes, "cpu" if places else device)
+    return places
 
 
-def check_failures(failures: Sequence[str], places: Sequence[WorkerDevice]) -> None:
+def check_failures(failures: Sequence[str], places: Sequence[lazy.workers.WorkerDevice]) -> None:
     """Raise where a device failed, each named with the reason."""
     if failures:
         listed = "\n".join(f"  {failure}" for failure in failures)
@@ -77,72 +71,54 @@ def check_failures(failures: Sequence[str], places: Sequence[WorkerDevice]) -> N
         )
 
 
-@dataclass(frozen=True, repr=False)
-class BenchedGrid(Report):
-    """A grid file and the calls that its combinations came to."""
+def _grid(path: Path, *, large: bool, display: Display) -> tuple[Sequence[Configuration], Listing]:
+    """Read a grid file; return the configurations that its combinations come to, and the rest.
 
-    path: Path
-    found: Expansion
-
-    @classmethod
-    def of(cls, path: Path, *, large: bool = False, display: Display | None = None) -> BenchedGrid:
-        """Read a grid file and make its calls; `large` allows more than 10,000 combinations."""
-        from opdb.grid import MOST, expand, load_grids, steps
-
-        grids = load_grids(path)
-        asked = steps(grids)
-        if asked > MOST and not large:
-            raise InputError(
-                f"{path}: {asked} combinations, more than {MOST}; give fewer values or a sample "
-                "(sample: 400), or say --yes"
-            )
-        with (display or Display()).progress(asked, "grid") as shown:
-            found = expand(grids, shown.done)
-        if not found.calls:
-            why = "; ".join(cls(path, found)._dropped())
-            raise InputError(f"{path}: none of its combinations can be called: {why}")
-        return cls(path, found)
-
-    @property
-    def document(self) -> Json:
-        found = self.found
-        return {
-            "file": str(self.path),
-            "combinations": found.combinations,
-            "sample": found.asked,
-            "tried": found.tried,
-            "configurations": len(found.calls),
-            "repeated": found.repeated,
-            "dropped": [
-                {"reason": each.reason, "combinations": each.count, "first": dict(each.example)}
-                for each in found.dropped
-            ],
-        }
-
-    def to_dict(self) -> dict[str, Json]:
-        configurations = [json.loads(call.configuration.json) for call in self.found.calls]
-        return {"grid": self.document, "configurations": configurations}
-
-    def blocks(self) -> Iterator[str]:
-        found = self.found
-        line = (
-            f"{self.path}: {plural(len(found.calls), 'configuration')} of "
-            f"{plural(found.combinations, 'combination')}"
+    `large` allows more than 10,000 combinations.
+    """
+    grids = lazy.grid.load_grids(path)
+    asked = lazy.grid.steps(grids)
+    if asked > lazy.grid.MOST and not large:
+        raise InputError(
+            f"{path}: {asked} combinations, more than {lazy.grid.MOST}; give fewer values or a "
+            "sample (sample: 400), or say --yes"
         )
-        if found.tried < found.combinations:
-            line += f", {found.tried} tried"
-        if found.asked is not None and len(found.calls) < found.asked:
-            line += f"; no more were found for the sample of {found.asked}"
-        yield line
-        if found.repeated:
-            yield f"  {found.repeated} came to a configuration that was there already"
-        yield from (f"  dropped {line}" for line in self._dropped())
-
-    def _dropped(self) -> Iterator[str]:
-        """Yield each reason why combinations were dropped, how many they are, and the first."""
-        for each in self.found.dropped:
-            first = ", ".join(f"{name} {_shown(value)}" for name, value in each.example.items())
-            yield f"{each.count}: {each.reason}" + (f" (the first: {first})" if first else "")
+    with display.progress(asked, "grid") as shown:
+        found = lazy.grid.expand(grids, shown.done)
+    dropped = []
+    for each in found.dropped:
+        first = ", ".join(f"{name} {_shown(value)}" for name, value in each.example.items())
+        dropped.append(f"{each.count}: {each.reason}" + (f" (the first: {first})" if first else ""))
+    if not found.calls:
+        why = "; ".join(dropped)
+        raise InputError(f"{path}: none of its combinations can be called: {why}")
+    line = (
+        f"{path}: {plural(len(found.calls), 'configuration')} of "
+        f"{plural(found.combinations, 'combination')}"
+    )
+    if found.tried < found.combinations:
+        line += f", {found.tried} tried"
+    if found.asked is not None and len(found.calls) < found.asked:
+        line += f"; no more were found for the sample of {found.asked}"
+    parts = [line]
+    if found.repeated:
+        parts.append(f"  {found.repeated} came to a configuration that was there already")
+    parts += [f"  dropped {each}" for each in dropped]
+    document = {
+        "file": str(path),
+        "combinations": found.combinations,
+        "sample": found.asked,
+        "tried": found.tried,
+        "configurations": len(found.calls),
+        "repeated": found.repeated,
+        "dropped": [
+            {"reason": each.reason, "combinations": each.count, "first": dict(each.example)}
+            for each in found.dropped
+        ],
+    }
+    configurations = [call.configuration for call in found.calls]
+    as_data = [json.loads(each.json) for each in configurations]
+    return configurations, Listing({"grid": document, "configurations": as_data}, parts)
 
 
 def _shown(value: Json) -> str:
@@ -241,17 +217,15 @@ class BenchOptions:
         if self.grid is not None and model is not None:
             raise InputError(f"--model {model} and --grid {self.grid}: give one of them")
 
-    def request(self, kinds: Sequence[str]) -> BenchRequest:
+    def request(self, kinds: Sequence[str]) -> lazy.bench_plan.BenchRequest:
         """Return what is asked of a campaign, its algorithms found by name."""
-        from opdb.bench.plan import SUM_PRECISION, BenchRequest
-
-        forced = options.parse_algorithms(self.algorithms)
+        forced = algorithms_named(self.algorithms or [])
         if any(each.is_forced for each in forced) and list(kinds) not in ([], ["conv2d"]):
             raise InputError(
                 f"--algorithm {forced[0].name!r} is about convolutions: opdb bench conv2d, not "
                 f"{' '.join(kinds)}"
             )
-        return BenchRequest(
+        return lazy.bench_plan.BenchRequest(
             kinds=frozenset(kinds) if kinds else None,
             device=self.device,
             max_s=self.max_seconds,
@@ -259,49 +233,11 @@ class BenchOptions:
             this_board=self.this_board,
             rounds=self.rounds,
             precision=self.precision or PRECISION,
-            sum_precision=self.precision or SUM_PRECISION,
+            sum_precision=self.precision or lazy.bench_plan.SUM_PRECISION,
             duplicates=self.duplicates,
             access=cast(Access, self.cache_state),
             algorithms=tuple(forced),
         )
-
-
-@dataclass(frozen=True)
-class BenchedModel:
-    """A harvested model whose operators are measured, and what was lacking of them before."""
-
-    stored: Stored
-    device: str
-    lacking: Lacking
-
-    @property
-    def benched(self) -> int:
-        """How many configurations are benched: of a whole generation, those of few steps."""
-        return len(benched_configurations([self.stored.found.workload]))
-
-    @property
-    def line(self) -> str:
-        """What the model calls, how much of it is to be measured, and how long that takes."""
-        workload, lacking = self.stored.found.workload, self.lacking
-        left = f"all measured on {self.device}"
-        if lacking.configurations:
-            seconds = show_duration(lacking.seconds)
-            left = f"{len(lacking.configurations)} to measure on {self.device}, about {seconds}"
-        calls = plural(len(workload.occurrences()), "configuration")
-        if self.benched < len(workload.occurrences()):
-            calls += f" ({self.benched} are benched, those of further steps interpolated)"
-        return f"{workload.name}, {describe(workload)}: {calls}, {left}"
-
-    @property
-    def document(self) -> Json:
-        workload = self.stored.found.workload
-        return {
-            **identity(workload),
-            "configurations": len(workload.occurrences()),
-            "benched": self.benched,
-            "lacking": len(self.lacking.configurations),
-            "expected_s": self.lacking.seconds,
-        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -311,11 +247,11 @@ class Benched(Report):
     `elsewhere` says that the measurements of other boards of the devices counted as well.
     """
 
-    results: Sequence[BenchResult]
-    places: Sequence[WorkerDevice] = ()
+    results: Sequence[lazy.bench_run.BenchResult]
+    places: Sequence[lazy.workers.WorkerDevice] = ()
     failures: Sequence[str] = ()
-    model: BenchedModel | None = None
-    grid: BenchedGrid | None = None
+    model: Json = None
+    grid: Json = None
     elsewhere: bool = False
 
     def check(self) -> None:
@@ -327,8 +263,8 @@ class Benched(Report):
     def to_dict(self) -> dict[str, Json]:
         several: dict[str, Json] = {"boards": self.rows(), "failures": list(self.failures)}
         found = several if self.places else self.rows()[0]
-        grid = {} if self.grid is None else {"grid": self.grid.document}
-        return found | grid | ({} if self.model is None else {"model": self.model.document})
+        grid = {} if self.grid is None else {"grid": self.grid}
+        return found | grid | ({} if self.model is None else {"model": self.model})
 
     def blocks(self) -> Iterator[str]:
         for each in self.results:
@@ -337,7 +273,7 @@ class Benched(Report):
                 yield "other boards of this device count; --this-board measures what this one lacks"
 
 
-def _lines(result: BenchResult) -> Iterator[str]:
+def _lines(result: lazy.bench_run.BenchResult) -> Iterator[str]:
     """Yield what a campaign did on a board, in words."""
     place = f"{result.device} ({result.board})"
     if result.elsewhere:
@@ -402,33 +338,28 @@ def bench(
     stored as soon as it is done. Devices that fail stop no others; they raise at the end, unless
     `check` leaves that to `check()` of what is returned.
     """
-    from opdb.store import open_store
-
     asked, of = options or BenchOptions(), ModelSpec.parse(**said)
     asked.check(kinds, model)
     if model is None and of != ModelSpec():
         raise InputError("options of a model are given, but no model: add --model NAME")
     wanted = None if model is None else checked_request(model, of)
     request = asked.request(kinds)
-    grid = None if asked.grid is None else BenchedGrid.of(asked.grid, large=asked.large)
+    display = display or Display()
+    grid = None
+    if asked.grid is not None:
+        configurations, grid = _grid(asked.grid, large=asked.large, display=Display())
     places = measured_places(asked.device, asked.devices)
     if request.algorithms and not places:  # workers check their own device
-        from opdb.bench.session import detect
-        from opdb.bench.visit import check_algorithms
-
-        check_algorithms(list(request.algorithms), detect(request.device))
+        lazy.visit.check_algorithms(list(request.algorithms), lazy.session.detect(request.device))
     of_model = None
-    made, display = grid is not None or wanted is not None, display or Display()
-    with open_store(db, create=made) as store:
+    with lazy.store.open_store(db, create=grid is not None or wanted is not None) as store:
         if grid is not None:
-            for line in grid.blocks():
+            for line in grid.lines():
                 display.note(line)
-            configurations = [call.configuration for call in grid.found.calls]
             store.save_configurations(configurations)
             request = replace(request, configurations=[each.key for each in configurations])
         elif wanted is not None:
-            of_model, request = _of_model(store, wanted, request, places)
-            display.note(of_model.line)
+            of_model, request = _of_model(store, wanted, request, places, display)
         elif not store.usage():
             raise InputError(
                 f"{store.location} holds no workload, so nothing is pending; start with, say, "
@@ -437,41 +368,62 @@ def bench(
         results, failures = _bench(store, request, places, display)
         boards = {b.uuid for r in results for b in store.boards(r.device)}
         others = bool(boards - {each.board for each in results}) and not asked.this_board
-    found = Benched(results, places, failures, of_model, grid, others)
+    of_grid = None if grid is None else grid.document["grid"]
+    found = Benched(results, places, failures, of_model, of_grid, others)
     if check:
         found.check()
     return found
 
 
 def _of_model(
-    store: Store, wanted: ModelSpec, request: BenchRequest, places: Sequence[WorkerDevice]
-) -> tuple[BenchedModel, BenchRequest]:
-    """Harvest a model; return what it lacks on the device, and the request for just that."""
-    from opdb.bench.harvests import measuring
-    from opdb.bench.session import detect, platforms
-    from opdb.plan.loop import lacking, of_model
-    from opdb.store import take_in
-
-    stored = workload_of(store, wanted, measuring())
-    request = of_model(request, stored)
-    platform = platforms(places[:1])[0] if places else detect(request.device)
-    take_in(store, platform.device.slug)
-    found = BenchedModel(stored, platform.device.slug, lacking(store, request, platform))
-    return found, request
+    store: lazy.store.Store,
+    wanted: ModelSpec,
+    request: lazy.bench_plan.BenchRequest,
+    places: Sequence[lazy.workers.WorkerDevice],
+    display: Display,
+) -> tuple[Json, lazy.bench_plan.BenchRequest]:
+    """Harvest a model; note and return what it lacks on the device, and request just that."""
+    stored = workload_of(store, wanted, lazy.harvests.measuring())
+    request = lazy.loop.of_model(request, stored)
+    platform = (
+        lazy.session.platforms(places[:1])[0] if places else lazy.session.detect(request.device)
+    )
+    lazy.store.take_in(store, platform.device.slug)
+    left, workload = lazy.loop.lacking(store, request, platform), stored.found.workload
+    # Of a whole generation, the configurations of few steps are benched.
+    benched = len(benched_configurations([workload]))
+    every = len(workload.occurrences())
+    calls = plural(every, "configuration")
+    if benched < every:
+        calls += f" ({benched} are benched, those of further steps interpolated)"
+    lacks = f"all measured on {platform.device.slug}"
+    if left.configurations:
+        count, seconds = len(left.configurations), show_duration(left.seconds)
+        lacks = f"{count} to measure on {platform.device.slug}, about {seconds}"
+    display.note(f"{workload.name}, {describe(workload)}: {calls}, {lacks}")
+    document = {
+        **identity(workload),
+        "configurations": every,
+        "benched": benched,
+        "lacking": len(left.configurations),
+        "expected_s": left.seconds,
+    }
+    return document, request
 
 
 def _bench(
-    store: Store, request: BenchRequest, places: Sequence[WorkerDevice], display: Display
-) -> tuple[list[BenchResult], list[str]]:
+    store: lazy.store.Store,
+    request: lazy.bench_plan.BenchRequest,
+    places: Sequence[lazy.workers.WorkerDevice],
+    display: Display,
+) -> tuple[list[lazy.bench_run.BenchResult], list[str]]:
     """Bench here, or on several places; return what each campaign did and which places failed."""
-    from opdb.bench import run
-
     if places:
-        return run.bench_on_each(places, store, request, display)
-    return [run.bench(store, request, display)], []
+        return lazy.bench_run.bench_on_each(places, store, request, display)
+    return [lazy.bench_run.bench(store, request, display)], []
 
 
-def _document(result: BenchResult) -> dict[str, Json]:
+def _document(result: lazy.bench_run.BenchResult) -> dict[str, Json]:
     return {
         "device": result.device,
         "board": result.board,
@@ -554,8 +506,8 @@ def run(
     if dry_run:
         how.check(kinds or (), model)
         assert how.grid is not None
-        grid = BenchedGrid.of(how.grid, large=how.large, display=console.Terminal(quiet=out.quiet))
-        console.show(grid, as_json=out.as_json)
+        _, grid = _grid(how.grid, large=how.large, display=console.Terminal(quiet=out.quiet))
+        out.answer(grid)
         return
     found = bench(
         *(kinds or ()),
@@ -566,5 +518,4 @@ def run(
         check=False,
         **said.keywords(),
     )
-    console.show(found, as_json=out.as_json)
-    found.check()
+    out.answer(found)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import typer
 
 from opdb.cli import console, options
 from opdb.cli.options import batch_sizes_among
-from opdb.commands._figures import coverage
+from opdb.commands import _lazy as lazy
+from opdb.commands._figures import coverage, misses
 from opdb.commands.bench import check_failures, measured_places
 from opdb.commands.harvest import is_pattern, requested
 from opdb.errors import CheckError, InputError, OpdbError, in_one
@@ -23,13 +24,6 @@ from opdb.significance import Significance, in_words, load_significance, place_o
 from opdb.spec import ModelSpec, describe, parse_mode, workload_columns
 from opdb.tables import SHARE, Column, Report, Rows, Table
 from opdb.units import plural, show_duration, show_ratio, show_share
-
-if TYPE_CHECKING:
-    from opdb.plan.loop import BuildModel, BuildProgress, Built
-    from opdb.plan.ranking import Step
-    from opdb.plan.survey import Planned, PlannedStep, PlannedWorkload, Survey
-    from opdb.store import Store
-    from opdb.workers import WorkerDevice
 
 PANEL = "measure"
 
@@ -87,10 +81,9 @@ class BuildOptions:
     devices: options.Devices = None
 
     def check(self) -> Mode:
-        from opdb.predict.predictor import PLAIN_MODES, check_mode
 
         mode = parse_mode(self.mode)
-        check_mode(mode, PLAIN_MODES)
+        lazy.predictor.check_mode(mode, lazy.predictor.PLAIN_MODES)
         if self.target is not None and not 0 < self.target <= 1:
             raise InputError(
                 f"--target {self.target:g}: give a share above 0, up to 1, such as 0.95"
@@ -150,33 +143,31 @@ class Question:
             {repr(each): each for _, requests in self.sources for each in requests}.values()
         )
 
-    def called(self, stored: Mapping[str, Stored | OpdbError]) -> list[BuildModel]:
+    def called(self, stored: Mapping[str, Stored | OpdbError]) -> list[lazy.loop.BuildModel]:
         """Return what each request calls in the mode, each workload once.
 
         `stored` has what became of each request by its `repr`; failures are added to `errors`.
         """
-        from opdb.plan.loop import BuildModel
-
-        called: dict[str, BuildModel] = {}
+        called: dict[str, lazy.loop.BuildModel] = {}
         for request in self.requests:
             found = stored[repr(request)]
             if isinstance(found, OpdbError):
                 self.errors.append(found)
             else:
                 workload = found.in_mode(self.mode)
-                called.setdefault(workload.key, BuildModel(request, workload))
+                called.setdefault(workload.key, lazy.loop.BuildModel(request, workload))
         if not called:
             raise InputError(in_one(self.errors))
         return list(called.values())
 
-    def propose(self, known: Survey) -> None:
+    def propose(self, known: lazy.survey.Survey) -> None:
         """Write the proposal into the list of a folder that is built whole; note a change."""
-        from opdb.plan.survey import proposal
-
         if self.listed is None:
             return
         try:
-            changed = propose(self.listed, proposal(known, self.significance, self.target))
+            changed = propose(
+                self.listed, lazy.survey.proposal(known, self.significance, self.target)
+            )
         except InputError as error:
             self.note(f"the list of significant operators was left alone: {error}")
             return
@@ -209,10 +200,10 @@ def joined_significance(paths: Sequence[Path]) -> Significance:
 class PlanRow:
     """A configuration to measure next; in a plan, its number and what all workloads have then."""
 
-    survey: Survey
-    step: Step
+    survey: lazy.survey.Survey
+    step: lazy.ranking.Step
     number: int = 0
-    then: PlannedStep | None = None
+    then: lazy.survey.PlannedStep | None = None
 
     @property
     def configuration(self) -> Configuration:
@@ -241,7 +232,6 @@ NEXT_STEPS: Table[Any] = Table(
     ),
     Column("gpu_seconds", lambda row: row.step.seconds),
 )
-"""A configuration to measure: what it gains, and what it takes."""
 
 STEPS: Table[Any] = Table(
     Column(title="step", text=lambda row: row.number),
@@ -260,7 +250,6 @@ STEPS: Table[Any] = Table(
     Column("mean_coverage", lambda row: row.then.mean),
     Column("workloads_at_target", lambda row: row.then.at_target, "at target", last=True),
 )
-"""A step of a plan."""
 
 
 def _left(get: Callable[[Any], float]) -> Column[Any]:
@@ -271,7 +260,7 @@ def _covered(title: str, of: Callable[[Any], float | None]) -> Column[Any]:
     return Column(title=title, text=lambda each: show_share(of(each)))
 
 
-PLANNED: Table[PlannedWorkload] = Table(
+PLANNED: Table[lazy.survey.PlannedWorkload] = Table(
     *workload_columns(lambda each: each.workload),
     Column("coverage", lambda each: asdict(each.now)),
     Column("coverage_then", lambda each: asdict(each.then)),
@@ -284,27 +273,23 @@ PLANNED: Table[PlannedWorkload] = Table(
     _left(lambda each: each.left_s),
     Column("unsupported", lambda each: dict(each.workload.unsupported)),
 )
-"""What operators explain of a workload of a plan, now and then."""
 
 
-def cost_words(configurations: int, seconds: float) -> str:
-    """Say how many configurations are to be measured, and in how many GPU-seconds."""
+def _cost_words(configurations: int, seconds: float) -> str:
     return f"{plural(configurations, 'configuration')}, {plural(round(seconds), 'GPU-second')}"
 
 
-def survey_document(known: Survey) -> dict[str, Json]:
-    """Return how many configurations there are, how many of them are measured, and at what cost."""
+def _survey_document(known: lazy.survey.Survey) -> dict[str, Json]:
     return {
         "configurations": len(known.configurations),
         "shared": known.shared,
         "measured": len(known.costs),
         "pending": len(known.pending),
-        "gpu_seconds_rest_on": rests_on(known),
+        "gpu_seconds_rest_on": _rests_on(known),
     }
 
 
-def rests_on(known: Survey) -> str:
-    """Return in words what the GPU-seconds of a plan rest on."""
+def _rests_on(known: lazy.survey.Survey) -> str:
     prices = known.prices
     if not prices.rests_on:
         return (
@@ -321,7 +306,7 @@ def rests_on(known: Survey) -> str:
 class MeasuringPlan(Report):
     """What to measure first: each step with its gain and cost; `errors` say what was left out."""
 
-    planned: Planned
+    planned: lazy.survey.Planned
     errors: Sequence[OpdbError] = ()
 
     @property
@@ -343,7 +328,7 @@ class MeasuringPlan(Report):
             "target": found.target,
             "models": len({workload.name for workload in known.workloads}),
             "workloads": PLANNED.documents(found.workloads),
-            **survey_document(known),
+            **_survey_document(known),
             "gpu_seconds": found.gpu_seconds,
             "gpu_seconds_of_all_pending": known.seconds(known.pending),
             "steps": self.rows(),
@@ -367,10 +352,10 @@ class MeasuringPlan(Report):
         count, seconds = len(found.steps) + len(found.beyond), found.gpu_seconds + beyond_s
         everything = plural(round(known.seconds(known.pending)), "GPU-second")
         yield (
-            f"to the target {found.target:g}: {cost_words(count, seconds)}; "
+            f"to the target {found.target:g}: {_cost_words(count, seconds)}; "
             f"everything pending: {everything}"
         )
-        yield f"GPU-seconds rest on {rests_on(known)}; calibration and model runs come on top"
+        yield f"GPU-seconds rest on {_rests_on(known)}; calibration and model runs come on top"
         if known.unsized:
             unsized = plural(len(known.unsized), "configuration")
             yield f"first comes what cannot be sized: {unsized}"
@@ -380,7 +365,7 @@ class MeasuringPlan(Report):
             if len(steps) > SHOWN + 1:
                 yield f"(the first {SHOWN} and the last of {len(steps)} steps; all with --json)"
         if found.beyond:
-            yield f"beyond the GPU-seconds given: {cost_words(len(found.beyond), beyond_s)}"
+            yield f"beyond the GPU-seconds given: {_cost_words(len(found.beyond), beyond_s)}"
         yield ""
         yield Rows(PLANNED, found.workloads)
 
@@ -389,12 +374,11 @@ class MeasuringPlan(Report):
 class BuiltWorkload:
     """Where a workload stands, held against a target (a share of time and of energy)."""
 
-    progress: BuildProgress
+    progress: lazy.loop.BuildProgress
     target: float
 
     @property
     def coverage(self) -> dict[str, float | None]:
-        """The measured shares of calls, time and energy."""
         answer = self.progress.answer
         if answer is None:
             return {"calls": self.progress.calls, "time": 0.0, "energy": None}
@@ -414,7 +398,6 @@ class BuiltWorkload:
 
     @property
     def to_target_s(self) -> float:
-        """The GPU-seconds that are left to the target."""
         return sum(step.seconds for step in self.progress.to_target)
 
     @property
@@ -422,19 +405,12 @@ class BuiltWorkload:
         progress = self.progress
         if progress.run is not None and progress.run != "ok":
             return f"{progress.run}: {progress.reason}"
-        why = []
-        if progress.workload.unsupported:
-            why.append("it makes calls that no operator describes")
-        for name, ratio in self.attribution.items():
-            share = self.coverage[name]
-            if share is not None and share < self.target:
-                why.append(f"coverage of {name} is {share:.3f}")
-            if ratio is not None and abs(ratio - 1) > 1 - self.target:
-                why.append(f"attribution of {name} is {ratio:.3f}")
+        covered = {name: self.coverage[name] for name in self.attribution}
+        why = misses(progress.workload, covered, self.attribution, self.target)
         if progress.run is None and progress.drawn:
             why.append("the model was not run")
         if progress.to_target:
-            why.append(f"{cost_words(len(progress.to_target), self.to_target_s)}, to go")
+            why.append(f"{_cost_words(len(progress.to_target), self.to_target_s)}, to go")
         return ", ".join(why)
 
 
@@ -470,7 +446,6 @@ WORKLOADS: Table[BuiltWorkload] = Table(
     Column("to_target_gpu_seconds", lambda each: each.to_target_s),
     Column("unsupported", lambda each: dict(each.progress.workload.unsupported)),
 )
-"""Where a workload of a build stands."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -480,11 +455,11 @@ class BuildReport(Report):
     `failures` name the devices that failed, of the `places` where several were to measure.
     """
 
-    built: Built
-    survey: Survey
+    built: lazy.loop.Built
+    survey: lazy.survey.Survey
     target: float
     errors: Sequence[OpdbError] = ()
-    places: Sequence[WorkerDevice] = ()
+    places: Sequence[lazy.workers.WorkerDevice] = ()
     failures: Sequence[str] = ()
 
     @property
@@ -503,7 +478,7 @@ class BuildReport(Report):
             "board": built.boards[0] if len(built.boards) == 1 else None,
             "boards": list(built.boards),
             "target": self.target,
-            **survey_document(self.survey),
+            **_survey_document(self.survey),
             "benched": built.benched,
             "visits": built.visits,
             "runs": built.runs,
@@ -529,7 +504,7 @@ class BuildReport(Report):
             yield f"stopped early: {built.stopped}; run it again to go on"
         if built.next:
             total = sum(step.seconds for step in built.next)
-            yield f"to the target: {cost_words(len(built.next), total)}; first:"
+            yield f"to the target: {_cost_words(len(built.next), total)}; first:"
         for each in self.next[:NEXT]:
             yield f"  {each.configuration.kind} {each.words}, {each.step.seconds:.2f} s"
 
@@ -563,34 +538,27 @@ def build(
     harvested are marked as processed, and the list of what is significant is kept beside them. Many
     models are harvested in several processes: a script calls it below `if __name__ == "__main__":`.
     """
-    from opdb.bench.harvests import measuring
-    from opdb.bench.model import check_modes
-    from opdb.bench.session import current_settings, detect, platforms
-    from opdb.plan import loop
-    from opdb.plan.survey import survey
-    from opdb.store import open_store
-
     display, asked = display or Display(), options or BuildOptions()
     specs = ModelSpec.parse(**said).at_sizes(list(dict.fromkeys(batch_sizes)))
     question = Question.of(models, specs, asked, display, write=True)
     # What cannot be measured here is told before a harvest.
-    places = measured_places(asked.device, asked.devices)
-    if not places or any(place.device == "cpu" for place in places):
-        check_modes([question.mode], "cpu" if places else asked.device)
+    places = measured_places(asked.device, asked.devices, [question.mode])
     requests = question.requests
-    with open_store(db) as store:
+    with lazy.store.open_store(db) as store:
         with display.progress(len(requests), "harvest") as shown:
-            stored = find_or_harvest(store, requests, measuring(processes=None), shown)
+            stored = find_or_harvest(
+                store, requests, lazy.harvests.measuring(processes=None), shown
+            )
         jobs = question.called(stored)
         for file, of in question.sources:
             if file is not None and all(isinstance(stored[repr(each)], Stored) for each in of):
                 mark(file, store.path, display.note)
-        on = platforms(places) if places else [detect(asked.device)]
+        on = lazy.session.platforms(places) if places else [lazy.session.detect(asked.device)]
         workloads = [job.workload for job in jobs]
-        known = survey(store, on[0].device, workloads, current_settings())
+        known = lazy.survey.survey(store, on[0].device, workloads, lazy.session.current_settings())
         _note_others(store, known, display.note)
         question.propose(known)
-        request = loop.BuildRequest(
+        request = lazy.loop.BuildRequest(
             target=question.target,
             mode=question.mode,
             gpu_seconds=asked.gpu_seconds,
@@ -599,9 +567,9 @@ def build(
             significance=question.significance,
         )
         if places:
-            built, failures = loop.build_on_each(places, on, store, jobs, request, display)
+            built, failures = lazy.loop.build_on_each(places, on, store, jobs, request, display)
         else:
-            built, failures = loop.build(store, jobs, request, asked.device, display), []
+            built, failures = lazy.loop.build(store, jobs, request, asked.device, display), []
     assert built.survey is not None
     question.propose(built.survey)
     return BuildReport(built, built.survey, question.target, question.errors, places, failures)
@@ -625,44 +593,39 @@ def plan(
     machine's GPU or the device that was measured most. Models that cannot be harvested raise at the
     end, unless `check` leaves that to `check()` of what is returned.
     """
-    from opdb.plan.survey import planned, survey
-    from opdb.store import open_store
-
     display, asked = display or Display(), options or BuildOptions()
     specs = ModelSpec.parse(**said).at_sizes(list(dict.fromkeys(batch_sizes)))
     question = Question.of(models, specs, asked, display, write=write)
     requests = question.requests
-    with open_store(db, create=False) as store:
+    with lazy.store.open_store(db, create=False) as store:
         with display.progress(len(requests), "harvest") as shown:
             stored = find_or_harvest(store, requests, Policy(save="no", processes=None), shown)
         workloads = [each.workload for each in question.called(stored)]
         device = _planned_device(store, asked.device)
-        known = survey(store, device, workloads, DEFAULT_SETTINGS)
+        known = lazy.survey.survey(store, device, workloads, DEFAULT_SETTINGS)
         _note_others(store, known, display.note)
     question.propose(known)
-    steps = planned(known, question.target, question.significance, asked.gpu_seconds)
+    steps = lazy.survey.planned(known, question.target, question.significance, asked.gpu_seconds)
     found = MeasuringPlan(steps, question.errors)
     if check:
         found.check()
     return found
 
 
-def _planned_device(store: Store, name: str | None) -> Device:
+def _planned_device(store: lazy.store.Store, name: str | None) -> Device:
     """Return the device to plan for: a machine's own, one of the database, else the published."""
-    from opdb.predict.predictor import choose_device
-    from opdb.store import take_in
-
     of_machine = name is not None and (name == "cpu" or name.startswith("cuda"))
     if not of_machine and (name is not None or store.devices()):
-        return choose_device(store, name)
-    from opdb.bench.session import detect
+        return lazy.predictor.choose_device(store, name)
 
-    device = detect(name).device
-    take_in(store, device.slug)
+    device = lazy.session.detect(name).device
+    lazy.store.take_in(store, device.slug)
     return device
 
 
-def _note_others(store: Store, known: Survey, note: Callable[[str], None]) -> None:
+def _note_others(
+    store: lazy.store.Store, known: lazy.survey.Survey, note: Callable[[str], None]
+) -> None:
     """Note where nothing of a device was measured, though others were."""
     others = [each.slug for each in store.devices() if each.slug != known.device]
     if not known.costs and others:
@@ -670,18 +633,6 @@ def _note_others(store: Store, known: Survey, note: Callable[[str], None]) -> No
             f"{store.location} holds nothing of these models on {known.device}, only measurements "
             f"of {', '.join(others)}: these do not count, and sizes are rough at first"
         )
-
-
-PlanFlag: TypeAlias = Annotated[
-    bool,
-    typer.Option("--plan", help="Show what would be measured, in which order; measure nothing."),
-]
-WriteFlag: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--write", help="With --plan: write significant.yml as proposed.  [default: nothing]"
-    ),
-]
 
 
 def run(
@@ -694,8 +645,18 @@ def run(
         ),
     ],
     asked: BuildOptions = BuildOptions(),
-    is_plan: PlanFlag = False,
-    write: WriteFlag = False,
+    is_plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan", help="Show what would be measured, in which order; measure nothing."
+        ),
+    ] = False,
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write", help="With --plan: write significant.yml as proposed.  [default: nothing]"
+        ),
+    ] = False,
     batch_sizes: options.BatchSizes = None,
     said: options.ModelFormat = ModelSpec(),
     out: options.Output = options.Output(),
@@ -719,5 +680,4 @@ def run(
     common |= {"display": console.Terminal(quiet=out.quiet), **said.keywords()}
     found: MeasuringPlan | BuildReport
     found = plan(*names, write=write, check=False, **common) if is_plan else build(*names, **common)
-    console.show(found, as_json=out.as_json)
-    found.check()
+    out.answer(found)

@@ -7,17 +7,17 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import permutations, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from opdb.algorithms.names import algorithms_named
-from opdb.cli import console, options
+from opdb.cli import options
 from opdb.cli.options import split, words_among
-from opdb.commands._figures import lines, shown_amount
+from opdb.commands import _lazy as lazy
+from opdb.commands._figures import first_rows, lines, shown_amount
 from opdb.commands.predict import (
     OF_PREDICT,
     Compared,
@@ -27,6 +27,7 @@ from opdb.commands.predict import (
     Tell,
     ask_all,
     mode_for,
+    predicting,
 )
 from opdb.errors import CheckError, InputError, OpdbError
 from opdb.garbage import gc_off_to_the_end
@@ -36,14 +37,8 @@ from opdb.spec import DTYPES, ModelSpec, title
 from opdb.tables import MISSING, Column, Rows, Table, quantity_document
 from opdb.units import plural, short_board, show
 
-if TYPE_CHECKING:
-    from opdb.predict.predictor import Predictor
-
 PANEL = "predict"
 
-
-SHOWN = 12
-"""Operators that a person is shown; --json has all."""
 
 _MOVED = {True: "yes", False: "no", None: MISSING}
 
@@ -142,7 +137,6 @@ QUANTITIES: Table[Quantity] = Table(
     Column("unit", lambda row: row.unit),
     *CHANGE.columns,
 )
-"""A quantity of a pass before and after."""
 
 OPERATORS: Table[OperatorChange] = Table(
     Column("operator", lambda row: row.operator, title="operator"),
@@ -167,11 +161,9 @@ OPERATORS: Table[OperatorChange] = Table(
         text=lambda row: show(row.energy_j.difference, "J"),
     ),
 )
-"""What the calls of an operator take, before and after."""
 
 
-def difference_blocks(found: Difference) -> Iterator[str | Rows[Any]]:
-    """Yield what people read of a difference."""
+def _blocks(found: Difference) -> Iterator[str | Rows[Any]]:
     yield f"{found.before} → {found.after}:"
     if found.boards is not None:
         apart = ", ".join(
@@ -187,11 +179,12 @@ def difference_blocks(found: Difference) -> Iterator[str | Rows[Any]]:
     elif found.quantities:
         of = "a sample" if found.by_sample else "a pass"
         yield f"operators that carry the difference, of {of}:"
-        yield from _first(OPERATORS, found.operators)
+        yield from first_rows(OPERATORS, found.operators, "row")
     else:
         yield from _summary(found.operators)
         moved = [row for row in found.operators if row.time_s.moved or row.energy_j.moved]
-        yield from _first(OPERATORS.without("calls"), moved)
+        if moved:
+            yield from first_rows(OPERATORS.without("calls"), moved, "row")
     for count, where in zip(found.only, (found.before, found.after), strict=True):
         if count:
             yield f"only in {where}: {plural(count, 'configuration')}"
@@ -214,15 +207,6 @@ def _summary(rows: Sequence[OperatorChange]) -> Iterator[str]:
         )
 
 
-def _first(
-    table: Table[OperatorChange], rows: Sequence[OperatorChange]
-) -> Iterator[str | Rows[Any]]:
-    if rows:
-        yield Rows(table, rows[:SHOWN])
-    if len(rows) > SHOWN:
-        yield f"… and {plural(len(rows) - SHOWN, 'more row')} (all with --json)"
-
-
 def _shape(configuration: Configuration | None) -> str:
     first = None if configuration is None else next(iter(configuration.inputs.values()), None)
     while isinstance(first, list):
@@ -235,8 +219,7 @@ def _calls(calls: tuple[int, int]) -> str:
     return str(before or "") if before == after else f"{before} → {after}"
 
 
-def difference_document(found: Difference) -> dict[str, Json]:
-    """Return a difference as JSON."""
+def _document(found: Difference) -> dict[str, Json]:
     return {
         "before": found.before,
         "after": found.after,
@@ -254,17 +237,14 @@ def sets_as_databases(*named: str | None) -> Iterator[list[str | None]]:
 
     They are there until the block ends, in temporary files.
     """
-    from opdb.store import open_store
-    from opdb.store.exchange import import_set
-
     with ExitStack() as undo:
         found: list[str | None] = []
         for name in named:
             if name is not None and Path(name).is_dir():
                 above = undo.enter_context(tempfile.TemporaryDirectory(prefix="opdb-"))
                 place = str(Path(above, f"{Path(name).resolve().name}.sqlite"))
-                with open_store(place) as store:
-                    import_set(store, Path(name))
+                with lazy.store.open_store(place) as store:
+                    lazy.exchange.import_set(store, Path(name))
                 name = place
             found.append(name)
         yield found
@@ -272,15 +252,12 @@ def sets_as_databases(*named: str | None) -> Iterator[list[str | None]]:
 
 def common_device(db: str | None, against: str, named: Sequence[str | None]) -> str:
     """Return the device that both databases are compared on: the one named, else the first's."""
-    from opdb.predict.predictor import choose_device
-    from opdb.store import open_store
-
     if len(set(named)) > 1:
         raise InputError("--against compares databases on one device: give --device once")
-    with open_store(db, create=False) as store:
-        slug = choose_device(store, named[0]).slug
+    with lazy.store.open_store(db, create=False) as store:
+        slug = lazy.predictor.choose_device(store, named[0]).slug
         first = store.location
-    with open_store(against, create=False) as store:
+    with lazy.store.open_store(against, create=False) as store:
         known = [device.slug for device in store.devices()]
         if slug not in known:
             has = f"only {', '.join(known)}" if known else "and of no other one"
@@ -299,12 +276,11 @@ def database_difference(
     Of each database it is the board named (of two `boards` one each), else one that both have, else
     the one that measured most; what only other boards measured is brought over by factors.
     """
-    from opdb.predict.predictor import predictor_for
-    from opdb.store import open_store
-
-    with open_store(db, create=False) as old, open_store(against, create=False) as new:
-        stores = (old, new)
-        predictors = [predictor_for(store, device, estimates=False) for store in stores]
+    with (
+        predicting(db, device, estimates=False) as (old, of_old),
+        predicting(against, device, estimates=False) as (new, of_new),
+    ):
+        stores, predictors = (old, new), (of_old, of_new)
         chosen = _board_of_each(predictors, boards)
         measured = []
         for store, predictor, board in zip(stores, predictors, chosen, strict=True):
@@ -323,8 +299,9 @@ def database_difference(
     return Difference(places[0], places[1], (), cost_changes(both, before, after), only=only)
 
 
-def _board_of_each(predictors: Sequence[Predictor], named: Sequence[str]) -> list[str]:
-    """Return a board for each database."""
+def _board_of_each(
+    predictors: Sequence[lazy.predictor.Predictor], named: Sequence[str]
+) -> list[str]:
     if named:
         return [p.board(name) for p, name in zip(predictors, [named[0], named[-1]], strict=True)]
     chosen = [predictor.most_measured() for predictor in predictors]
@@ -359,13 +336,13 @@ class Comparison(Compared):
             raise CheckError(f"more than --within {within:g} worse: " + "; ".join(found))
 
     def to_dict(self) -> dict[str, Json]:
-        changes = [difference_document(each) for each in self.differences]
+        changes = [_document(each) for each in self.differences]
         return {**super().to_dict(), "differences": changes}
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
         yield from super().blocks()
         for each in self.differences:
-            yield from difference_blocks(each)
+            yield from _blocks(each)
 
 
 Axes: TypeAlias = dict[str, list[Any]]
@@ -489,12 +466,8 @@ def _boards(found: Sequence[Predicted], db: str | None) -> tuple[list[str], Apar
 
     And how the passes' own boards differ, those of one device.
     """
-    from opdb.predict.predictor import predictor_for
-    from opdb.store import open_store
-
     own = [each.prediction.board for each in found]
-    with open_store(db, create=False) as store:
-        predictor = predictor_for(store, found[0].prediction.device, estimates=False)
+    with predicting(db, found[0].prediction.device, estimates=False) as (_, predictor):
         measured = [predictor.measuring(each.prediction.workload.occurrences()) for each in found]
         apart = {
             (one, other): predictor.apart(other, one)
@@ -582,7 +555,6 @@ def _difference(
 
 
 def _words(found: Predicted, values: dict[str, Any]) -> str:
-    """Say which side a prediction is."""
     prediction, algorithm = found.prediction, found.conditions.algorithm
     by = "" if algorithm is None else f", by {algorithm.name}"
     place = "" if values["db"] is None else f" in {values['db']}"
@@ -598,32 +570,9 @@ def _several(option: str, metavar: str, text: str, completed: Any = None) -> Any
     return typer.Option(option, metavar=metavar, autocompletion=completed, help=text)
 
 
-Modes: TypeAlias = Annotated[
-    list[str] | None,
-    _several("--mode", "MODE…", "How work is issued, as in eager graph", options.predicted_modes),
-]
-
 Dtypes: TypeAlias = Annotated[
     list[str] | None,
     _several("--dtype", "DTYPE…", "Dtypes, as in float32,bfloat16", options.one_of(*DTYPES)),
-]
-
-Within: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        "--within",
-        metavar="SHARE",
-        help="Exit 1 if time or energy of a sample grow by more, beyond the joint interval.",
-    ),
-]
-
-Against: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--against",
-        metavar="URL",
-        help="Another database to compare with --db; both may be folders of published sets.",
-    ),
 ]
 
 
@@ -633,7 +582,12 @@ def run(
         list[str] | None,
         options.models("Models; none to compare two databases."),
     ] = None,
-    mode: Modes = None,
+    mode: Annotated[
+        list[str] | None,
+        _several(
+            "--mode", "MODE…", "How work is issued, as in eager graph", options.predicted_modes
+        ),
+    ] = None,
     batch_sizes: options.BatchSizes = None,
     dtype: Dtypes = None,
     algorithm: Annotated[
@@ -645,8 +599,22 @@ def run(
     device: Annotated[
         list[str] | None, _several("--device", "DEVICE…", "Devices, such as h200")
     ] = None,
-    against: Against = None,
-    within: Within = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="URL",
+            help="Another database to compare with --db; both may be folders of published sets.",
+        ),
+    ] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(
+            "--within",
+            metavar="SHARE",
+            help="Exit 1 if time or energy of a sample grow by more, beyond the joint interval.",
+        ),
+    ] = None,
     said: Annotated[ModelSpec, options.OfModel("dtype", "batch_size")] = ModelSpec(),
     conditions: Annotated[
         Conditions, options.Without("device", "board", *OF_PREDICT)
@@ -668,9 +636,7 @@ def run(
     axes = _axes(named, modes, *others, said, conditions)
     if against is None and named and all(len(values) == 1 for values in axes.values()):
         raise InputError(ONE_SIDE)
-    tell = partial(console.note, quiet=out.quiet)
-    found = _compared(axes, against, said, conditions, out.db, tell)
-    console.show(found, as_json=out.as_json)
-    found.check()
+    found = _compared(axes, against, said, conditions, out.db, out.note)
+    out.answer(found)
     if within is not None:
         found.check_within(within)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from opdb.cli import console, options
 from opdb.cli.options import one_of, split, words_among
-from opdb.commands._charts import draw
+from opdb.commands import _lazy as lazy
 from opdb.commands._figures import (
     ENGINES,
     SHARES,
+    draw_curves,
     engines_line,
     largest,
     memory_document,
@@ -36,9 +37,6 @@ from opdb.spec import CACHES, ModelSpec, dtype_from, dtype_words
 from opdb.tables import MISSING, SHARE, Column, Report, Rows, Table, quantity
 from opdb.units import prefix_of, rounded, show, show_share
 
-if TYPE_CHECKING:
-    from opdb.predict.predictor import Answer
-
 PANEL = "predict"
 
 MODES: tuple[Mode, ...] = ("graph", "eager")
@@ -56,8 +54,8 @@ class Generation:
 
     prompt: int
     tokens: int
-    prefill: Answer
-    steps: Sequence[tuple[float, Answer]]
+    prefill: lazy.predictor.Answer
+    steps: Sequence[tuple[float, lazy.predictor.Answer]]
 
     @property
     def workload(self) -> Workload:
@@ -74,7 +72,6 @@ class Generation:
 
     @property
     def passes(self) -> list[tuple[float, Prediction]]:
-        """Every predicted pass, with how often it is run."""
         return [(1.0, self.prefill.prediction), *((n, s.prediction) for n, s in self.steps)]
 
     def part(self, name: str) -> list[tuple[float, Prediction]]:
@@ -115,7 +112,6 @@ class Generation:
 
     @property
     def memory(self) -> Memory:
-        """The memory of the pass that needs most."""
         answers = (self.prefill, *(each for _, each in self.steps))
         return max((each.memory for each in answers), key=lambda memory: memory.needed_bytes)
 
@@ -318,16 +314,14 @@ CURVES: Table[Generation] = Table(
     Column("cache_bytes", lambda row: row.cache_bytes),
     Column("largest_batch", lambda row: row.memory.largest_batch),
 )
-"""A generation as CSV has it."""
 
-STEPS: Table[tuple[float, Answer]] = Table(
+STEPS: Table[tuple[float, lazy.predictor.Answer]] = Table(
     Column("context", lambda row: row[1].prediction.workload.inputs["generation"]["context"]),
     Column("stands_for", lambda row: row[0]),
     Column("time_s", lambda row: row[1].prediction.time_s),
     Column("bandwidth_bound_s", lambda row: row[1].bandwidth_bound_s),
     Column("energy_j", lambda row: row[1].prediction.energy_j),
 )
-"""A predicted step, and how many it stands for."""
 
 GENERATIONS: Table[Generation] = Table(
     *CURVES.columns,
@@ -340,7 +334,6 @@ GENERATIONS: Table[Generation] = Table(
     Column("steps", lambda row: STEPS.documents(row.steps)),
     Column("notes", lambda row: row.notes),
 )
-"""A generation as JSON has it."""
 
 _READ = {
     "time_to_first_token_s": "first token",
@@ -545,10 +538,8 @@ def _check(
     conditions: Conditions,
 ) -> None:
     """Check what is asked for as far as that needs no database."""
-    from opdb.predict.predictor import check_mode
-
     for mode in modes:
-        check_mode(mode, MODES)
+        lazy.predictor.check_mode(mode, MODES)
         for of_pass, _ in _passes(said, prompt, tokens):
             check_question(Question(model, of_pass, mode), conditions)
 
@@ -572,7 +563,7 @@ def _answered(
         board = asking.board(Question(model, step[0], modes[0]))
 
     @cache
-    def predicted(of_pass: ModelSpec, mode: Mode) -> Answer:
+    def predicted(of_pass: ModelSpec, mode: Mode) -> lazy.predictor.Answer:
         return asking.answer(Question(model, of_pass, mode), board)
 
     if len(passes) > 1:
@@ -632,35 +623,6 @@ def _passes(
 _NOT_OF_IT = ("input_size", "memory_format", "phase", "optimizer", "accumulation", "autocast")
 
 
-@dataclass(frozen=True)
-class CurveFiles:
-    """The files that are written, where they are asked for."""
-
-    csv: Annotated[
-        Path | None,
-        typer.Option("--csv", metavar="FILE", help="Write a row for each point and mode."),
-    ] = None
-    png: Annotated[
-        Path | None,
-        typer.Option("--png", metavar="FILE", help="Draw time and joules per token, as PNG."),
-    ] = None
-    svg: Annotated[
-        Path | None,
-        typer.Option("--svg", metavar="FILE", help="The same figure as SVG."),
-    ] = None
-
-    def write(self, found: Generated, *, quiet: bool) -> None:
-        """Write those that are asked for; a figure of nothing is left out."""
-        if self.csv is not None:
-            console.save(self.csv, found.csv(), quiet=quiet)
-        if (self.png or self.svg) and found.generations:
-            dtype = found.generations[0].workload.dtype
-            drawing = draw(_curves(found), f"{found.model}, {dtype}", console.typed_command())
-            for path, content in ((self.png, drawing.png), (self.svg, drawing.svg)):
-                if path is not None:
-                    console.save(path, content, quiet=quiet)
-
-
 def _curves(found: Generated) -> dict[str, list[tuple[int, float | None, float | None]]]:
     """Return, of each prompt and mode, batch sizes with seconds and joules of an output token."""
     drawn = ("time_per_output_token_s", "energy_per_output_token_j")
@@ -674,40 +636,49 @@ def _curves(found: Generated) -> dict[str, list[tuple[int, float | None, float |
     return lines
 
 
-Prompts: TypeAlias = Annotated[
-    list[str],
-    typer.Option(
-        "--prompt",
-        metavar="N…",
-        help="Tokens of each sequence's prompt; several as in 128,512.",
-    ),
-]
 Tokens: TypeAlias = Annotated[
     int, typer.Option("--tokens", metavar="N", help="New tokens of each sequence.")
-]
-Modes: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--mode",
-        metavar="MODE…",
-        autocompletion=one_of("graph", "eager"),
-        help="How work is issued: graph or eager; may be repeated.  [default: both]",
-    ),
 ]
 
 
 @gc_off_to_the_end()
 def run(
     models: Annotated[list[str], options.models("A causal decoder, or a summary file of one.")],
-    prompt: Prompts,
+    prompt: Annotated[
+        list[str],
+        typer.Option(
+            "--prompt",
+            metavar="N…",
+            help="Tokens of each sequence's prompt; several as in 128,512.",
+        ),
+    ],
     tokens: Tokens,
     batch_sizes: options.BatchSizes = None,
-    mode: Modes = None,
+    mode: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mode",
+            metavar="MODE…",
+            autocompletion=one_of("graph", "eager"),
+            help="How work is issued: graph or eager; may be repeated.  [default: both]",
+        ),
+    ] = None,
     said: Annotated[
         ModelSpec, options.OfModel("batch_size", *_NOT_OF_IT, "context", "max_new_tokens")
     ] = ModelSpec(),
     conditions: Common = Conditions(),
-    files: CurveFiles = CurveFiles(),
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="Write a row for each point and mode."),
+    ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", metavar="FILE", help="Draw time and joules per token, as PNG."),
+    ] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="The same figure as SVG."),
+    ] = None,
     out: options.Output = options.Output(),
 ) -> None:
     """Predict what a generation takes: time to first token, time and joules per token.
@@ -723,7 +694,7 @@ def run(
     [model, *others], texts, batches = words_among(models, mode, batch_sizes)
     if others:
         raise InputError(f"generations are of one model, not of {', '.join((model, *others))}")
-    check_writable(files.csv, files.png, files.svg)
+    check_writable(csv, png, svg)
     found = generate(
         model,
         prompt=_prompts(prompt),
@@ -732,13 +703,20 @@ def run(
         modes=options.parse_modes(texts) or MODES,
         conditions=conditions,
         db=out.db,
-        tell=partial(console.note, quiet=out.quiet),
+        tell=out.note,
         check=False,
         **said.keywords(),
     )
-    files.write(found, quiet=out.quiet or out.as_json)
-    console.show(found, as_json=out.as_json)
-    found.check()
+    quiet = out.quiet or out.as_json
+    if csv is not None:
+        console.save(csv, found.csv(), quiet=quiet)
+    if (png or svg) and found.generations:  # a figure of nothing is left out
+        words = f"{found.model}, {found.generations[0].workload.dtype}"
+        drawing = draw_curves(_curves(found), words, console.typed_command())
+        for path, content in ((png, drawing.png), (svg, drawing.svg)):
+            if path is not None:
+                console.save(path, content, quiet=quiet)
+    out.answer(found)
 
 
 def _prompts(given: list[str]) -> list[int]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import typer
 
 from opdb.cli import options
 from opdb.cli.console import Terminal, note, show
 from opdb.cli.options import batch_sizes_among
+from opdb.commands import _lazy as lazy
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError, kept, raise_all
 from opdb.harvest.finding import compile_into, harvest_notes, mark, workload_of
 from opdb.models import checked, names
@@ -24,10 +25,6 @@ from opdb.spec import ModelSpec, describe, title, workload_columns
 from opdb.summary import checked_request, requests_in, summary_files
 from opdb.tables import Column, Report, Row, Rows, Table
 from opdb.units import plural
-
-if TYPE_CHECKING:
-    from opdb.bench.harvests import Known
-    from opdb.bench.session import Platform
 
 PANEL = "measure"
 
@@ -45,7 +42,6 @@ def _by_kind(workload: Workload) -> dict[str, Json]:
 
 
 def _called(of: Callable[[Row], Workload]) -> tuple[Column[Row], ...]:
-    """Return the columns of what a workload calls."""
     return (
         Column("calls", lambda row: len(of(row).calls), title="calls"),
         Column("configurations", lambda row: len(of(row).occurrences()), title="configurations"),
@@ -71,14 +67,12 @@ WORKLOADS: Table[Stored] = Table(
     Column("runs_of_other_calls", lambda row: row.stale),
     Column("stood", lambda row: row.stood),
 )
-"""A harvested workload."""
 
 KINDS: Table[tuple[str, int, int]] = Table(
     Column("kind", itemgetter(0), title="kind"),
     Column("calls", itemgetter(1), title="calls"),
     Column("configurations", itemgetter(2), title="configurations"),
 )
-"""A kind of operators, and how often a workload calls it."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,9 +157,7 @@ def harvest(
     and is marked as processed once all are stored. A model that fails does not stop the others; it
     raises at the end, unless `check` leaves that to `check()` of what is returned.
     """
-    from opdb.store import check_openable, open_store
-
-    check_openable(db)  # a harvest takes seconds
+    lazy.store.check_openable(db)  # a harvest takes seconds
     platform = _platform(mode, device)
     errors: list[OpdbError] = []
     jobs = requested(models, ModelSpec.parse(**said).at_sizes(batch_sizes), errors)
@@ -175,18 +167,22 @@ def harvest(
             found.check()
         return found
     total = sum(len(requests) for _, requests in jobs)
-    from opdb.bench.harvests import measuring
 
     stored: list[Stored] = []
     notes: list[str] = []
-    around: Known = {}
-    with open_store(db) as store, (display or Display()).progress(total, "harvest") as shown:
+    around: lazy.harvests.Known = {}
+    with (
+        lazy.store.open_store(db) as store,
+        (display or Display()).progress(total, "harvest") as shown,
+    ):
         for file, requests in jobs:
             before = len(stored)
             for request in requests:
                 shown.doing(f"{request.name} {describe(request)}")
                 with kept(errors, request.name, CannotMeasureError):
-                    one = workload_of(store, request, measuring(anew=anew, around=around))
+                    one = workload_of(
+                        store, request, lazy.harvests.measuring(anew=anew, around=around)
+                    )
                     if platform is not None:
                         where = platform.torch_device, platform.device.slug
                         one = compile_into(store, request, one, *where, anew=anew)
@@ -202,7 +198,7 @@ def harvest(
     return found
 
 
-def _platform(mode: str, device: str | None) -> Platform | None:
+def _platform(mode: str, device: str | None) -> lazy.session.Platform | None:
     """Return the platform whose device models are compiled for; None where they are not."""
     if mode not in HARVESTED:
         raise UnknownNameError("--mode", mode, HARVESTED)
@@ -210,9 +206,8 @@ def _platform(mode: str, device: str | None) -> Platform | None:
         if device is not None:
             raise InputError(f"--device {device}: only --mode compile asks for one")
         return None
-    from opdb.bench.session import detect
 
-    return detect(device)
+    return lazy.session.detect(device)
 
 
 def requested(
@@ -249,7 +244,6 @@ def _matching(pattern: str) -> list[ModelSpec]:
 
     Without a source all are looked through; `torchvision.classification:` is one family.
     """
-
     source, colon, rest = pattern.rpartition(":")
     source, _, family = source.partition(".")
     valid = _family(source, family) if family else names(source if colon else None)
@@ -260,23 +254,12 @@ def _matching(pattern: str) -> list[ModelSpec]:
 
 
 def _family(source: str, family: str) -> Sequence[str]:
-    from opdb.models.sources import family_names
 
     families = ("classification", "segmentation", "video", "detection", "optical_flow")
     if source != "torchvision" or family not in families:
         valid = [f"torchvision.{each}" for each in families]
         raise UnknownNameError("family", f"{source}.{family}", valid)
-    return family_names(family)
-
-
-CompiledToo: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--mode",
-        metavar="MODE",
-        help="compile: what torch.compile makes of the models, too, on this machine's device.",
-    ),
-]
+    return lazy.sources.family_names(family)
 
 
 def run(
@@ -286,7 +269,14 @@ def run(
     ],
     batch_sizes: options.BatchSizes = None,
     said: options.ModelAtSizes = ModelSpec(),
-    mode: CompiledToo = "eager",
+    mode: Annotated[
+        str,
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            help="compile: what torch.compile makes of the models, too, on this machine's device.",
+        ),
+    ] = "eager",
     device: options.AnyDevice = None,
     anew: Annotated[
         bool,

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
 from opdb.cli import console, options
 from opdb.cli.options import batch_sizes_among
+from opdb.commands import _lazy as lazy
 from opdb.commands.bench import check_failures, measured_places
 from opdb.commands.validate import in_words
 from opdb.derive.runs import RunCost, compare_launches, run_cost
@@ -34,10 +35,6 @@ from opdb.spec import (
 )
 from opdb.summary import requests_named
 from opdb.tables import Column, Report, Rows, Table
-
-if TYPE_CHECKING:
-    from opdb.store import Store
-    from opdb.workers import WorkerDevice
 
 PANEL = "measure"
 
@@ -179,9 +176,7 @@ class TrainingOptions:
         if device is not None:
             raise InputError(f"give --backend {self.backend} or --device {device}, not both")
         if self.backend == "mps":
-            from opdb.bench.driver import why_no_mps
-
-            raise CannotMeasureError(why_no_mps())
+            raise CannotMeasureError(lazy.driver.why_no_mps())
         return None if self.backend == "auto" else self.backend
 
     def driver(self, repeats: int) -> DriverOptions:
@@ -265,13 +260,11 @@ RUNS: Table[MeasuredRun] = Table(
     ),
     Column("facts", lambda row: dict(row.run.facts)),
 )
-"""A run of a model."""
 
 LAYERS: Table[tuple[str, float]] = Table(
     Column("module", itemgetter(0), title="module"),
     Column("time_s", itemgetter(1), title="time", unit="s"),
 )
-"""A leaf module and its time in place."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -283,7 +276,7 @@ class Measured(Report):
 
     runs: Sequence[MeasuredRun]
     errors: Sequence[OpdbError] = ()
-    places: Sequence[WorkerDevice] = ()
+    places: Sequence[lazy.workers.WorkerDevice] = ()
     failures: Sequence[str] = ()
     differing: Sequence[str] = ()
 
@@ -370,7 +363,6 @@ TRAININGS: Table[MeasuredRun] = Table(
     *_named(_facts, "note"),
     Column("flags", lambda one: "; ".join(one.run.flags), "flags", last=True),
 )
-"""A training as a flat row: what it was, what it cost, and where it ran."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -411,12 +403,10 @@ def measure(
     are timed. A model that fails does not stop the others; it raises at the end, unless `check`
     leaves that to `check()` of what is returned.
     """
-    from opdb.store import check_openable
-
     given = training or TrainingOptions()
     of_models = given.with_layout(ModelSpec.parse(**said)).at_sizes(batch_sizes)
     chosen = tuple(parse_mode(mode) for mode in modes)
-    check_openable(db)  # to load models takes seconds
+    lazy.store.check_openable(db)  # to load models takes seconds
     requests = [each for name in models for one in of_models for each in requests_named(name, one)]
     named, trained = given.given(), [request.training is not None for request in requests]
     if named and not all(trained):
@@ -443,20 +433,17 @@ def _measured(
     display: Display,
 ) -> Measured:
     """Measure each request in each mode, timed for so many repeats and with layers, or without."""
-    from opdb.bench.model import RunOptions, check_modes, measure_models
-    from opdb.store import open_store
-
-    device, places = where[0], measured_places(*where)
-    if not places or any(place.device == "cpu" for place in places):
-        check_modes(modes, "cpu" if places else device)
+    device, places = where[0], measured_places(*where, modes)
     errors: list[OpdbError] = []
     done: list[MeasuredRun] = []
-    with open_store(db) as store:
+    with lazy.store.open_store(db) as store:
         found = _harvested(store, requests, errors, display.note)
         jobs = [(request, workload, mode) for request, workload in found for mode in modes]
         failures: list[str] = []
         where_shown = device, display, places, failures
-        for workload, run in measure_models(store, jobs, RunOptions(*timed), *where_shown):
+        for workload, run in lazy.model.measure_models(
+            store, jobs, lazy.model.RunOptions(*timed), *where_shown
+        ):
             [ran] = [c for c in store.campaigns() if c.id == run.campaign]
             base_power_w = ran.calibration.base_power_w
             cost = run_cost([run], typical_on(ran.device), base_power_w)
@@ -465,15 +452,13 @@ def _measured(
 
 
 def _harvested(
-    store: Store,
+    store: lazy.store.Store,
     requests: Sequence[ModelSpec],
     errors: list[OpdbError],
     note: Callable[[str], None],
 ) -> list[tuple[ModelSpec, Workload]]:
     """Return each request with its workload, stored; `errors` get why others have none."""
-    from opdb.bench.harvests import measuring
-
-    answers = find_or_harvest(store, requests, measuring())
+    answers = find_or_harvest(store, requests, lazy.harvests.measuring())
     for answer in answers.values():
         if isinstance(answer, Stored):
             note_harvest(note, answer.found, answer.stale)
@@ -492,22 +477,20 @@ def _trained(
     display: Display,
 ) -> Trainings:
     """Train models one by one; each is stored, and its row written, as soon as it is done."""
-    from opdb.bench.driver import AMP_DTYPE, train_models, why_no_amp
-    from opdb.bench.session import detect
-    from opdb.store import open_store
-
     device, driver = asked.on(device), asked.driver(repeats)
     table = None if asked.csv is None else AppendedCsv(asked.csv, TRAININGS.fields)
     done: list[MeasuredRun] = []
     errors: list[OpdbError] = []
     if asked.precision == "amp":
-        if why := why_no_amp(detect(device).torch_device):
+        if why := lazy.driver.why_no_amp(lazy.session.detect(device).torch_device):
             display.note(f"{why}: trained in fp32")
         else:
-            requests = [checked(replace(request, autocast=AMP_DTYPE)) for request in requests]
-    with open_store(db) as store, display.progress(len(requests), "train") as shown:
+            requests = [
+                checked(replace(request, autocast=lazy.driver.AMP_DTYPE)) for request in requests
+            ]
+    with lazy.store.open_store(db) as store, display.progress(len(requests), "train") as shown:
         jobs = _harvested(store, requests, errors, display.note)
-        for workload, run in train_models(store, jobs, driver, device, shown):
+        for workload, run in lazy.driver.train_models(store, jobs, driver, device, shown):
             if isinstance(run, InputError):
                 errors.append(run)
                 continue
@@ -519,14 +502,12 @@ def _trained(
     return Trainings(done, errors)
 
 
-def differing(store: Store, done: Sequence[MeasuredRun]) -> list[str]:
+def differing(store: lazy.store.Store, done: Sequence[MeasuredRun]) -> list[str]:
     """Say of each run whose kernels are not those of its operators how many differ.
 
     Of a model whose operators were not all benched here nothing can be said yet; a compiler's
     kernels are its own.
     """
-    from opdb.predict.predictor import PLAIN_MODES
-
     boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns()}
     kernels = {
         board: store.kernels(board) for board in {boards[each.run.campaign] for each in done}
@@ -534,7 +515,7 @@ def differing(store: Store, done: Sequence[MeasuredRun]) -> list[str]:
     lines = []
     for each in done:
         workload, model_run = each.workload, each.run
-        if model_run.mode not in PLAIN_MODES:
+        if model_run.mode not in lazy.predictor.PLAIN_MODES:
             continue
         captured = store.captured(workload) if model_run.mode == CAPTURED_MODE else None
         of_board = kernels[boards[model_run.campaign]]
@@ -544,40 +525,35 @@ def differing(store: Store, done: Sequence[MeasuredRun]) -> list[str]:
     return lines
 
 
-Modes: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--mode",
-        metavar="MODE",
-        autocompletion=options.one_of(*get_args(Mode)),
-        help="eager, graph, compile, compile:reduce-overhead, compile:max-autotune, dynamo or "
-        "trace; may be repeated.  [default: eager]",
-    ),
-]
-
-Repeats: TypeAlias = Annotated[
-    int,
-    typer.Option(
-        "--repeats",
-        "--repeat",
-        metavar="N",
-        min=1,
-        help="Stretches to measure: of 1 s, in training of --iters; in mode graph 3 at least, "
-        "each in a process of its own.",
-    ),
-]
-
-
 def run(
     models: Annotated[
         list[str],
         options.models("Model names or summary files."),
     ],
-    modes: Modes = None,
+    modes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            autocompletion=options.one_of(*get_args(Mode)),
+            help="eager, graph, compile, compile:reduce-overhead, compile:max-autotune, dynamo or "
+            "trace; may be repeated.  [default: eager]",
+        ),
+    ] = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Time each leaf module in place as well.")
     ] = False,
-    repeats: Repeats = 3,
+    repeats: Annotated[
+        int,
+        typer.Option(
+            "--repeats",
+            "--repeat",
+            metavar="N",
+            min=1,
+            help="Stretches to measure: of 1 s, in training of --iters; in mode graph 3 at least, "
+            "each in a process of its own.",
+        ),
+    ] = 3,
     batch_sizes: options.BatchSizes = None,
     said: options.MeasuredModelAtSizes = ModelSpec(),
     training: TrainingOptions = TrainingOptions(),

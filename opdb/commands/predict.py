@@ -9,15 +9,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from functools import cache, cached_property
+from operator import itemgetter
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from opdb.algorithms.names import ALGORITHMS, Algorithm
-from opdb.cli import console, options
+from opdb.algorithms.names import ALGORITHMS, Algorithm, algorithms_named
+from opdb.cli import options
 from opdb.cli.options import words_among
-from opdb.commands._charts import Drawing, pass_chart, predictions_chart
+from opdb.commands import _lazy as lazy
 from opdb.commands._figures import (
     ENGINES,
     ESTIMATED,
@@ -25,6 +26,7 @@ from opdb.commands._figures import (
     OPERATORS,
     REFUSED,
     SHARES,
+    Drawing,
     bounded,
     coverage,
     engines_line,
@@ -35,8 +37,11 @@ from opdb.commands._figures import (
     layers_document,
     memory_document,
     memory_line,
+    misses,
     missing_blocks,
+    pass_chart,
     prediction_lines,
+    predictions_chart,
     share_columns,
     with_reasons,
     with_status,
@@ -56,17 +61,23 @@ from opdb.harvest.finding import (
 from opdb.kinds import View, get_kind
 from opdb.predict.compose import Prediction, Schedule, Share, shortfall
 from opdb.predict.figures import Figures, Layers, Rates, check_layered, layers
-from opdb.records import CAPTURED_MODE, DECODING, Configuration, Cost, Json, Mode, Stored, Workload
+from opdb.records import (
+    CAPTURED_MODE,
+    DECODING,
+    Configuration,
+    Cost,
+    Device,
+    Json,
+    Mode,
+    Stored,
+    Workload,
+)
 from opdb.settings import DEFAULT_SETTINGS, is_forcible
 from opdb.spec import ModelSpec, describe, parse_mode, title, workload_columns
 from opdb.summary import checked_request, request_for
 from opdb.tables import MISSING, Column, Report, Rows, Table, interval, quantity
 from opdb.this_host import this_host
 from opdb.units import plural, show, show_duration, show_ratio, show_share
-
-if TYPE_CHECKING:
-    from opdb.predict.predictor import Answer, CalibratedHost, OnHost, Predictor
-    from opdb.store import Store
 
 PANEL = "predict"
 
@@ -96,7 +107,7 @@ FAILURES: Table[tuple[Question, OpdbError]] = Table(
 
 
 def _one_algorithm(name: str) -> Algorithm:
-    if len(found := options.parse_algorithms([name])) > 1:
+    if len(found := algorithms_named([name])) > 1:
         raise InputError(
             f"--algorithm {name}: a prediction is under one algorithm; name one of "
             f"{', '.join(ALGORITHMS)}"
@@ -224,15 +235,8 @@ Common: TypeAlias = Annotated[Conditions, options.Without(*OF_PREDICT, *PRICES)]
 """The conditions of other commands: the device, the board, whether to estimate and to harvest."""
 
 
-@dataclass(frozen=True)
-class Convolution:
-    """A convolution of a workload: its share of a pass, and what a call of it was benched to cost.
-
-    `cost` is that on the board predicted for, its own or brought there.
-    """
-
-    share: Share
-    cost: Cost
+Convolution: TypeAlias = tuple[Share, Cost]
+"""The share of a convolution, and the cost of a call on the board, measured or brought there."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -246,14 +250,14 @@ class Predicted(Report):
     """
 
     question: Question
-    answer: Answer
+    answer: lazy.predictor.Answer
     conditions: Conditions = field(default_factory=Conditions)
     convolutions: Sequence[Convolution] = ()
     layers: Layers | None = None
     database: Sequence[str] = ()
     schedule: Schedule | None = None
     gpu_seconds: float | None = None
-    on_host: OnHost | None = None
+    on_host: lazy.predictor.OnHost | None = None
 
     @property
     def prediction(self) -> Prediction:
@@ -319,19 +323,11 @@ class Predicted(Report):
 
     @property
     def why_missed(self) -> str:
-        prediction, target = self.prediction, self.conditions.target
+        target = self.conditions.target
         if target is None or self.answer.meets(target):
             return ""
-        why = []
-        if prediction.workload.unsupported:
-            why.append("the model makes calls that no operator describes")
-        for name, share in prediction.coverages.items():
-            if share < target:
-                why.append(f"coverage of {name} is {share:.3f}")
         ratios = {"time": self.answer.attribution_time, "energy": self.answer.attribution_energy}
-        for name, ratio in ratios.items():
-            if ratio is not None and abs(ratio - 1) > 1 - target:
-                why.append(f"attribution of {name} is {ratio:.3f}")
+        why = misses(self.prediction.workload, self.prediction.coverages, ratios, target)
         return f"target {target:g} missed: " + ", ".join(why)
 
     def to_dict(self) -> dict[str, Json]:
@@ -346,7 +342,46 @@ class Predicted(Report):
         return found
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
-        return _predicted_blocks(self)
+        answer, by = self.answer, self.conditions.algorithm
+        prediction, lacks = answer.prediction, shortfall(answer.prediction)
+        under = "" if by is None else f"convolutions by {by.name}, "
+        yield (
+            f"{title(prediction.workload)}, {prediction.mode}, {under}"
+            f"on {prediction.device.name} ({prediction.board})"
+            + ("" if lacks is None else f": {lacks}")
+        )
+        yield memory_line(answer.memory)
+        if prediction.workload.phase in DECODING:
+            yield engines_line(answer.memory_rate, answer.bandwidth_bound_s)
+        alone = LINES.without("measured", "predicted / measured")
+        yield Rows(
+            alone if answer.measured is None else LINES, prediction_lines(answer, self.figures)
+        )
+        if answer.measured is not None and answer.measured.is_uneven:
+            apart = show_share(answer.measured.spread)
+            yield f"measured: no three repeats agree within 3 %, those that count are {apart} apart"
+        if answer.measured is not None and answer.measured.slowdown is not None:
+            yield f"host: when this was measured, it took {answer.measured.slowdown.words}"
+        if self.on_host is not None:
+            yield _on_host(self.on_host)
+        yield (
+            f"coverage: calls {show_share(prediction.coverage_calls)}, "
+            f"time {show_share(prediction.coverage_time)}, "
+            f"energy {show_share(prediction.coverage_energy)}"
+        )
+        if self.convolutions and by is not None:
+            yield f"convolutions by {by.name}, a call as it was benched:"
+            yield from first_rows(CONVOLUTIONS, self.convolutions)
+        yield from estimated_blocks(prediction.estimated)
+        yield from missing_blocks(prediction.missing)
+        for each in prediction.notes:
+            yield f"note: {each}"
+        if commands := self.how_to_measure:
+            yield f"{_rested_on(self)}: {commands}"
+        if self.layers is not None:
+            yield from layers_blocks(self.layers, self.conditions.top)
+        if self.conditions.target is not None and not self.why_missed:
+            yield f"target {self.conditions.target:g}: met"
 
 
 @dataclass(frozen=True, repr=False)
@@ -379,7 +414,20 @@ class Compared(Report):
         }
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
-        return _compared_blocks(self.predicted)
+        places = dict.fromkeys(
+            f"{p.device.name} ({p.board})" for p in (each.prediction for each in self.predicted)
+        )
+        for place in places:
+            yield f"on {place}"
+        if any(each.prediction.workload.phase in DECODING for each in self.predicted):
+            yield ENGINES
+        if self.predicted:
+            empty = [
+                column.title
+                for column in PREDICTIONS.columns
+                if column.title and all(column.cell(each) == MISSING for each in self.predicted)
+            ]
+            yield Rows(PREDICTIONS.without(*empty), self.predicted)
 
 
 def _name(found: Predicted) -> str:
@@ -395,33 +443,29 @@ def _sizes(sizes: int | Collection[int]) -> str:
 
 
 def _view(convolution: Convolution) -> View:
-    configuration = convolution.share.configuration
+    configuration = convolution[0].configuration
     return get_kind(configuration.kind).view(configuration)
 
 
-def _share(convolution: Convolution) -> Share:
-    return convolution.share
-
-
 def _convolution_columns() -> Table[Convolution]:
-    kind, *share = share_columns(_share)
+    of: Callable[[Convolution], Share] = itemgetter(0)
+    kind, *share = share_columns(of)
     return Table(
         kind,
         Column(title="input", text=lambda row: _sizes(_view(row).shape())),
         Column(title="weight", text=lambda row: _sizes(_view(row).shape("weight"))),
         Column(title="stride", text=lambda row: _sizes(_view(row)["stride"])),
         *share,
-        Column("parameters", lambda row: dict(row.share.configuration.parameters)),
-        Column("inputs", lambda row: dict(row.share.configuration.inputs)),
-        quantity("time_s", "s", lambda row: row.cost.time_s, title="time of a call"),
-        quantity("energy_j", "J", lambda row: row.cost.energy_j, title="energy of a call"),
+        Column("parameters", lambda row: dict(row[0].configuration.parameters)),
+        Column("inputs", lambda row: dict(row[0].configuration.inputs)),
+        quantity("time_s", "s", lambda row: row[1].time_s, title="time of a call"),
+        quantity("energy_j", "J", lambda row: row[1].energy_j, title="energy of a call"),
     )
 
 
 CONVOLUTIONS = _convolution_columns()
-"""A convolution and what a call of it was benched to cost."""
 
-MEASURED: Table[Answer] = Table(
+MEASURED: Table[lazy.predictor.Answer] = Table(
     Column("time_s", lambda row: row.measured and row.measured.time_s.mean),
     Column(
         "energy_j",
@@ -438,10 +482,9 @@ MEASURED: Table[Answer] = Table(
         lambda row: row.measured and row.measured.slowdown and asdict(row.measured.slowdown),
     ),
 )
-"""What was measured beside a prediction."""
 
 
-ON_HOST: Table[OnHost] = Table(
+ON_HOST: Table[lazy.predictor.OnHost] = Table(
     Column("factor", lambda row: row.factor.factor),
     Column("calls", lambda row: row.factor.calls),
     Column("passes", lambda row: row.factor.passes),
@@ -453,8 +496,7 @@ ON_HOST: Table[OnHost] = Table(
 """What a pass takes on this machine's host, in quiet moments and as that was when calibrated."""
 
 
-def _on_host(found: OnHost) -> str:
-    """Say what a pass takes on this machine's host."""
+def _on_host(found: lazy.predictor.OnHost) -> str:
     said = (
         f"on this host, which takes {found.factor.factor:.2f} times as long as that board's: "
         f"{show(found.time_s, 's')} in quiet moments"
@@ -547,10 +589,9 @@ PREDICTIONS: Table[Predicted] = Table(
         last=True,
     ),
 )
-"""What was asked and is predicted, what that rests on, and what was measured."""
 
 
-def lacking_in(answer: Answer) -> list[Configuration]:
+def lacking_in(answer: lazy.predictor.Answer) -> list[Configuration]:
     """Return what a bench would measure: what is estimated or missing, and no algorithm refuses."""
     found = answer.prediction
     benched = benched_configurations([found.workload]).keys() - answer.refused.keys()
@@ -570,66 +611,6 @@ def _rested_on(found: Predicted) -> str:
     lacking = plural(len(lacking_in(found.answer)), "configuration")
     seconds = "" if found.gpu_seconds is None else f", about {found.gpu_seconds:.0f} GPU-seconds"
     return f"time: {said}; to measure what is missing, on the device ({lacking}{seconds})"
-
-
-def _predicted_blocks(found: Predicted) -> Iterator[str | Rows[Any]]:
-    """Yield what people read of one prediction, the measured truth beside it."""
-    answer, by = found.answer, found.conditions.algorithm
-    prediction, lacks = answer.prediction, shortfall(answer.prediction)
-    under = "" if by is None else f"convolutions by {by.name}, "
-    yield (
-        f"{title(prediction.workload)}, {prediction.mode}, {under}"
-        f"on {prediction.device.name} ({prediction.board})"
-        + ("" if lacks is None else f": {lacks}")
-    )
-    yield memory_line(answer.memory)
-    if prediction.workload.phase in DECODING:
-        yield engines_line(answer.memory_rate, answer.bandwidth_bound_s)
-    alone = LINES.without("measured", "predicted / measured")
-    yield Rows(alone if answer.measured is None else LINES, prediction_lines(answer, found.figures))
-    if answer.measured is not None and answer.measured.is_uneven:
-        apart = show_share(answer.measured.spread)
-        yield f"measured: no three repeats agree within 3 %, those that count are {apart} apart"
-    if answer.measured is not None and answer.measured.slowdown is not None:
-        yield f"host: when this was measured, it took {answer.measured.slowdown.words}"
-    if found.on_host is not None:
-        yield _on_host(found.on_host)
-    yield (
-        f"coverage: calls {show_share(prediction.coverage_calls)}, "
-        f"time {show_share(prediction.coverage_time)}, "
-        f"energy {show_share(prediction.coverage_energy)}"
-    )
-    if found.convolutions and by is not None:
-        yield f"convolutions by {by.name}, a call as it was benched:"
-        yield from first_rows(CONVOLUTIONS, found.convolutions)
-    yield from estimated_blocks(prediction.estimated)
-    yield from missing_blocks(prediction.missing)
-    for each in prediction.notes:
-        yield f"note: {each}"
-    if commands := found.how_to_measure:
-        yield f"{_rested_on(found)}: {commands}"
-    if found.layers is not None:
-        yield from layers_blocks(found.layers, found.conditions.top)
-    if found.conditions.target is not None and not found.why_missed:
-        yield f"target {found.conditions.target:g}: met"
-
-
-def _compared_blocks(predicted: Sequence[Predicted]) -> Iterator[str | Rows[Any]]:
-    """Yield one row a prediction; columns in which no prediction has anything are left out."""
-    places = dict.fromkeys(
-        f"{p.device.name} ({p.board})" for p in (each.prediction for each in predicted)
-    )
-    for place in places:
-        yield f"on {place}"
-    if any(each.prediction.workload.phase in DECODING for each in predicted):
-        yield ENGINES
-    if predicted:
-        empty = [
-            column.title
-            for column in PREDICTIONS.columns
-            if column.title and all(column.cell(each) == MISSING for each in predicted)
-        ]
-        yield Rows(PREDICTIONS.without(*empty), predicted)
 
 
 Tell = Callable[[str], None]
@@ -710,42 +691,53 @@ def ask_all(
 
 def check_question(question: Question, conditions: Conditions) -> None:
     """Check a question as far as that needs no database."""
-    from opdb.predict.predictor import PLAIN_MODES, check_compiled, check_forced, check_mode
-
     if question.said.built_by is not None:
-        check_mode(question.mode, PLAIN_MODES)
+        lazy.predictor.check_mode(question.mode, lazy.predictor.PLAIN_MODES)
         if conditions.layers:
             raise InputError("layers are known of a model that has a name; predict it by that")
         return
     request = request_for(question.model, question.said)
     if conditions.algorithm is not None and conditions.forced:
-        check_forced(conditions.algorithm.name, request.name, question.mode, request.phase)
-    check_mode(question.mode)
-    check_compiled(request.name, question.mode, request.phase, request.autocast)
+        lazy.predictor.check_forced(
+            conditions.algorithm.name, request.name, question.mode, request.phase
+        )
+    lazy.predictor.check_mode(question.mode)
+    lazy.predictor.check_compiled(request.name, question.mode, request.phase, request.autocast)
 
 
-def check_named(store: Store, device: str | None, board: str | None) -> None:
+def check_named(store: lazy.store.Store, device: str | None, board: str | None) -> None:
     """Check that there is such a device and board, before a harvest takes its time."""
-    from opdb.predict.predictor import predictor_for
-
-    predictor = predictor_for(store, device)
+    predictor = lazy.predictor.predictor_for(store, device)
     if board is not None:
         predictor.board(board)
 
 
 @contextmanager
+def predicting(
+    db: str | None,
+    device: Device | str | None,
+    *,
+    setting: Mapping[str, Json] = DEFAULT_SETTINGS,
+    estimates: bool = True,
+    sweeps: bool = False,
+) -> Iterator[tuple[lazy.store.Store, lazy.predictor.Predictor]]:
+    """Yield a database, and what predicts from it for a device under a backend setting.
+
+    With `sweeps` it holds what forced algorithms were measured to take, too.
+    """
+    with lazy.store.open_store(db, create=False, sweeps=sweeps) as store:
+        yield store, lazy.predictor.predictor_for(store, device, setting, estimates=estimates)
+
+
+@contextmanager
 def opened(db: str | None, conditions: Conditions, tell: Tell | None = None) -> Iterator[Asking]:
     """Yield what answers questions from a database under some conditions."""
-    from opdb.predict.predictor import predictor_for
-    from opdb.store import open_store
-
-    algorithm = conditions.algorithm
+    device, estimates, algorithm = conditions.device, conditions.estimates, conditions.algorithm
     under = {**DEFAULT_SETTINGS, **(algorithm.setting if algorithm else {})}
-    # Only the sets of sweeps hold what was measured by a forced algorithm.
-    with open_store(db, create=False, sweeps=conditions.forced) as store:
-        predictor = predictor_for(store, conditions.device, under, estimates=conditions.estimates)
-        named = None if conditions.board is None else predictor.board(conditions.board)
-        yield Asking(store, predictor, conditions, tell or (lambda text: None), named)
+    forced = conditions.forced  # only the sets of sweeps hold what was measured then
+    with predicting(db, device, setting=under, estimates=estimates, sweeps=forced) as (store, of):
+        named = None if conditions.board is None else of.board(conditions.board)
+        yield Asking(store, of, conditions, tell or (lambda text: None), named)
 
 
 class Asking:
@@ -753,13 +745,13 @@ class Asking:
 
     def __init__(
         self,
-        store: Store,
-        predictor: Predictor,
+        store: lazy.store.Store,
+        predictor: lazy.predictor.Predictor,
         conditions: Conditions,
         tell: Tell,
         board: str | None,
     ) -> None:
-        self._store, self._predictor, self._conditions = store, predictor, conditions
+        self._store, self.predictor, self._conditions = store, predictor, conditions
         self._tell, self._board = tell, board
         self._stored = cache(store.workloads)
 
@@ -770,26 +762,24 @@ class Asking:
         between = self._between(question, None)
         return self.answer(question).prediction.board if between is None else between[1]
 
-    def answer(self, question: Question, board: str | None = None) -> Answer:
+    def answer(self, question: Question, board: str | None = None) -> lazy.predictor.Answer:
         """Answer a question, its model harvested where it is not stored.
 
         `board` (a UUID) is the one to predict for where the conditions name none.
         """
         store, mode, board = self._store, question.mode, self._board or board
         if question.said.built_by is not None:
-            from opdb.harvest.passes import harvest_in_both
-
-            found = Stored(harvest_in_both(question.said))
+            found = Stored(lazy.passes.harvest_in_both(question.said))
             workload = replace(found.in_mode(mode), name=question.model)
-            return self._predictor.answer(workload, mode, board)
+            return self.predictor.answer(workload, mode, board)
         between = self._between(question, board)
         if between is not None:
-            return self._predictor.answer(between[0], mode, between[1])
+            return self.predictor.answer(between[0], mode, between[1])
         harvest = not self._conditions.no_harvest
         found = find_workload(store, question.model, question.said, mode, harvest=harvest)
         for line in lookup_notes(found, store.location):
             self._tell(line)
-        return self._predictor.answer(found.in_mode(mode), mode, board)
+        return self.predictor.answer(found.in_mode(mode), mode, board)
 
     def predicted(self, question: Question) -> Predicted:
         """Answer a question, with all that the conditions ask for beside the prediction."""
@@ -799,35 +789,33 @@ class Asking:
             question,
             answer,
             asked,
-            _convolutions(self._predictor, answer) if named else (),
+            _convolutions(self.predictor, answer) if named else (),
             self._layers(question, answer) if asked.layers else None,
             database_option(self._store),
-            self._predictor.schedule(answer.prediction) if asked.schedule else None,
+            self.predictor.schedule(answer.prediction) if asked.schedule else None,
             self._gpu_seconds(lacking_in(answer)),
             self._on_host(answer),
         )
 
-    def _on_host(self, answer: Answer) -> OnHost | None:
-        """Return what a pass that waits for its host takes on this one, where that is known."""
+    def _on_host(self, answer: lazy.predictor.Answer) -> lazy.predictor.OnHost | None:
         if answer.prediction.mode == CAPTURED_MODE or self._host is None:
             return None
-        return self._predictor.on_host(answer.prediction, self._host)
+        return self.predictor.on_host(answer.prediction, self._host)
 
     @cached_property
-    def _host(self) -> CalibratedHost | None:
+    def _host(self) -> lazy.predictor.CalibratedHost | None:
         """This machine's host as it was calibrated last; None where it never was."""
-        from opdb.predict.predictor import CalibratedHost
-
         found = self._store.host_calibration(this_host().id)
-        return None if found is None else CalibratedHost(self._store, found)
+        return None if found is None else lazy.predictor.CalibratedHost(self._store, found)
 
     def _gpu_seconds(self, lacking: Sequence[Configuration]) -> float | None:
         """Return what measuring configurations is likely to take, as their kinds' visits took."""
         if not lacking:
             return None
-        from opdb.plan.survey import prices
 
-        known = prices(self._store, self._predictor.device.slug, {c.kind for c in lacking})
+        known = lazy.survey.prices(
+            self._store, self.predictor.device.slug, {c.kind for c in lacking}
+        )
         return sum(map(known.of, lacking))
 
     def _between(self, question: Question, board: str | None) -> tuple[Workload, str] | None:
@@ -839,9 +827,9 @@ class Asking:
         if request.phase not in ("prefill", "decode") or not self._conditions.estimates:
             return None
         rungs = other_sizes(self._stored, request)
-        return self._predictor.between(rungs, sizes_of_pass(request), question.mode, board)
+        return self.predictor.between(rungs, sizes_of_pass(request), question.mode, board)
 
-    def _layers(self, question: Question, answer: Answer) -> Layers:
+    def _layers(self, question: Question, answer: lazy.predictor.Answer) -> Layers:
         """Return a prediction layer by layer; tell where it takes a harvest."""
         request = checked_request(question.model, question.said)
         prediction, workload = answer.prediction, answer.prediction.workload
@@ -853,26 +841,16 @@ class Asking:
                 f"{workload.name}, {describe(workload)}: which modules make its calls is not "
                 f"stored, harvested now ({show_duration(found.harvest_s)})"
             )
-        return layers(prediction, self._predictor.breakdown(prediction), found.calls)
+        return layers(prediction, self.predictor.breakdown(prediction), found.calls)
 
 
-def _convolutions(predictor: Predictor, answer: Answer) -> list[Convolution]:
+def _convolutions(
+    predictor: lazy.predictor.Predictor, answer: lazy.predictor.Answer
+) -> list[Convolution]:
     """Return the measured convolutions of an answer, the longest first."""
     shares = [s for s in answer.prediction.parts if is_forcible(s.configuration.kind)]
     costs = predictor.costs_on(answer.prediction.board, [s.configuration for s in shares])
-    return [Convolution(share, costs[share.configuration.key]) for share in shares]
-
-
-Modes: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--mode",
-        metavar="MODE…",
-        autocompletion=options.predicted_modes,
-        help="How work is issued: eager, graph, compile or compile:reduce-overhead.  "
-        "[default: eager; graph where --algorithm forces one]",
-    ),
-]
+    return [(share, costs[share.configuration.key]) for share in shares]
 
 
 @gc_off_to_the_end()
@@ -881,7 +859,16 @@ def run(
         list[str],
         options.models("Names of models, or summary files of one."),
     ],
-    mode: Modes = None,
+    mode: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mode",
+            metavar="MODE…",
+            autocompletion=options.predicted_modes,
+            help="How work is issued: eager, graph, compile or compile:reduce-overhead.  "
+            "[default: eager; graph where --algorithm forces one]",
+        ),
+    ] = None,
     batch_sizes: options.BatchSizes = None,
     said: options.ModelAtSizes = ModelSpec(),
     conditions: Annotated[Conditions, options.Without("schedule")] = Conditions(),
@@ -912,11 +899,9 @@ def run(
             f"--layers is of one prediction, not of {len(asked)}: name one model, mode and batch "
             "size"
         )
-    tell = partial(console.note, quiet=out.quiet)
     found: Predicted | Compared
     if len(asked) == 1:
-        found = ask_one(asked[0], conditions, db=out.db, tell=tell)
+        found = ask_one(asked[0], conditions, db=out.db, tell=out.note)
     else:
-        found = ask_all(asked, conditions, db=out.db, tell=tell)
-    console.show(found, as_json=out.as_json)
-    found.check()
+        found = ask_all(asked, conditions, db=out.db, tell=out.note)
+    out.answer(found)

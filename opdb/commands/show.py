@@ -12,17 +12,27 @@ from fnmatch import fnmatchcase
 from functools import partial
 from operator import attrgetter, contains, itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from opdb import kinds
-from opdb.algorithms import names as algorithm_names
-from opdb.algorithms.names import Algorithm
+from opdb.algorithms.names import ALGORITHMS, Algorithm
 from opdb.cli import console, options
 from opdb.cli.options import one_of
-from opdb.commands._charts import Drawing, costs_chart
-from opdb.commands.predict import OF_PREDICT, PRICES, Conditions, Question, Tell, ask_one, mode_for
+from opdb.commands import _lazy as lazy
+from opdb.commands._figures import Drawing, costs_chart
+from opdb.commands.predict import (
+    OF_PREDICT,
+    PRICES,
+    Conditions,
+    Question,
+    Tell,
+    check_question,
+    mode_for,
+    opened,
+    predicting,
+)
 from opdb.commands.validate import is_whole
 from opdb.derive.costs import COUNTED, REASONS
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
@@ -34,13 +44,9 @@ from opdb.records import Board, Configuration, Cost, Device, Json, Quantity, Rol
 from opdb.settings import DEFAULT_SETTINGS
 from opdb.significance import in_words
 from opdb.spec import ModelSpec, title, workload_columns
-from opdb.tables import SHARE, Column, Report, Rows, Table, interval, quantity
+from opdb.tables import SHARE, Column, Listing, Report, Rows, Table, interval, quantity
 from opdb.units import plural, short_board
 from opdb.units import show as shown_in
-
-if TYPE_CHECKING:
-    from opdb.store import Head, Standing, Store
-    from opdb.store.origins import Origin
 
 PANEL = "data"
 
@@ -52,20 +58,6 @@ LEAST_DIGITS = 6
 
 WHOLE = 0.9
 """The least share of a workload's time and energy that is measured where it counts as measured."""
-
-
-@dataclass(frozen=True, repr=False)
-class Listing(Report):
-    """What a database holds: as data, and as text and tables for people."""
-
-    document: Json
-    parts: Sequence[str | Rows[Any]]
-
-    def to_dict(self) -> Json:
-        return self.document
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        yield from self.parts
 
 
 # What operators cost
@@ -214,11 +206,7 @@ def _costs(
 
 def _of_kind(what: str, conditions: Conditions, db: str | None, *, is_key: bool) -> Showing:
     """Return the costs of a kind's configurations, or of those whose key begins so."""
-    from opdb.predict.predictor import predictor_for
-    from opdb.store import open_store
-
-    with open_store(db, create=False) as store:
-        predictor = predictor_for(store, conditions.device)
+    with predicting(db, conditions.device) as (store, predictor):
         every = store.configurations(None if is_key else [what])
         given = [each for each in every if not is_key or each.key.startswith(what)]
         if is_key and not given:
@@ -233,14 +221,9 @@ def _of_kind(what: str, conditions: Conditions, db: str | None, *, is_key: bool)
 def _of_model(
     question: Question, conditions: Conditions, db: str | None, tell: Tell | None
 ) -> Showing:
-    """Return the costs of a model's configurations."""
-    from opdb.predict.predictor import predictor_for
-    from opdb.store import open_store
-
-    prediction = ask_one(question, conditions, db=db, tell=tell).prediction
-    workload = prediction.workload
-    with open_store(db, create=False) as store:
-        predictor = predictor_for(store, conditions.device)
+    check_question(question, conditions)
+    with opened(db, conditions, tell) as asking:
+        prediction, predictor = asking.answer(question).prediction, asking.predictor
         given = [share.configuration for share in prediction.parts]
         costs = predictor.costs_on(prediction.board, given)
         boards = list(predictor.measuring(given))
@@ -249,8 +232,8 @@ def _of_model(
         for s in prediction.parts
         if s.configuration.key in costs
     ]
-    words = f"{title(workload)}, {question.mode}"
-    lacking = len({call.configuration.key for call in workload.calls}) - len(rows)
+    words = f"{title(prediction.workload)}, {question.mode}"
+    lacking = len({call.configuration.key for call in prediction.workload.calls}) - len(rows)
     return Showing(words, prediction.device.slug, prediction.board, rows, lacking, boards)
 
 
@@ -263,20 +246,18 @@ class DeviceStatus:
 
     device: Device
     boards: list[str]
-    standing: Standing
+    standing: lazy.store.Standing
 
 
 MEASURED: Table[Covered] = Table(
     Column("measured_calls", lambda covered: covered.measured_calls),
     Column("model_runs", lambda covered: covered.runs),
 )
-"""What was measured of a workload on a device."""
 
 
-def workloads_on(devices: Sequence[DeviceStatus]) -> Table[Head]:
-    """Return the table of workloads, with how much of each was measured on these devices."""
+def _workloads_on(devices: Sequence[DeviceStatus]) -> Table[lazy.store.Head]:
 
-    def share(on: DeviceStatus) -> Column[Head]:
+    def share(on: DeviceStatus) -> Column[lazy.store.Head]:
         return Column(
             title=f"measured on {on.device.slug}",
             get=lambda head: Covered.of(head, on.standing).share,
@@ -301,11 +282,11 @@ def workloads_on(devices: Sequence[DeviceStatus]) -> Table[Head]:
     )
 
 
-def _visits(standing: Standing, role: Role) -> int:
+def _visits(standing: lazy.store.Standing, role: Role) -> int:
     return sum(count for (each, _), count in standing.visits.items() if each == role)
 
 
-def _rejected(standing: Standing) -> dict[str, int]:
+def _rejected(standing: lazy.store.Standing) -> dict[str, int]:
     """Return the rejected visits counted by why, in words."""
     found = {
         why: sum(standing.visits.get((role, why), 0) for role in COUNTED)
@@ -338,7 +319,6 @@ def _device_document(on: DeviceStatus) -> Json:
 
 
 def _device_lines(on: DeviceStatus) -> Iterator[str]:
-    """Yield a device as people read it."""
     device, standing = on.device, on.standing
     grids = standing.measured - standing.measured_called
     yield (
@@ -380,7 +360,7 @@ def _device_lines(on: DeviceStatus) -> Iterator[str]:
         yield "  a model by one of these: opdb predict MODEL --algorithm NAME"
 
 
-def _size(store: Store) -> int | None:
+def _size(store: lazy.store.Store) -> int | None:
     return store.path.stat().st_size if store.path is not None else None
 
 
@@ -391,12 +371,9 @@ def _database_line(location: str, size_bytes: int | None) -> str:
 
 def _status(device: str | None, db: str | None) -> Listing:
     """Return what is measured, pending and failed on a device; on all where none is named."""
-    from opdb.predict.predictor import choose_device
-    from opdb.store import open_store
-
-    with open_store(db, create=False) as store:
+    with lazy.store.open_store(db, create=False) as store:
         if device is not None:
-            device = choose_device(store, device).slug
+            device = lazy.predictor.choose_device(store, device).slug
         found = [
             DeviceStatus(each, [b.uuid for b in store.boards(slug)], store.standing(slug))
             for slug, each in {each.slug: each for each in store.devices()}.items()
@@ -406,7 +383,7 @@ def _status(device: str | None, db: str | None) -> Listing:
         place, size_bytes = store.location, _size(store)
     asked_for = [head for head in heads if not head.swept]
     swept = len(heads) - len(asked_for)
-    table = workloads_on(found)
+    table = _workloads_on(found)
     parts: list[str | Rows[Any]] = [_database_line(place, size_bytes)]
     for each in found:
         parts += ["", *_device_lines(each)]
@@ -447,7 +424,6 @@ MEASURED_MODELS: Table[Json] = Table(
     Column("time_error", itemgetter("time_error"), title="time off by", unit=SHARE),
     Column("energy_error", itemgetter("energy_error"), title="energy off by", unit=SHARE),
 )
-"""A model, how much of it is measured, and the median errors of its predictions."""
 
 
 def _measured_models(device: str | None, db: str | None) -> Listing:
@@ -456,15 +432,12 @@ def _measured_models(device: str | None, db: str | None) -> Listing:
     Errors are medians of |predicted / measured - 1|; runs with calls that were never measured count
     for none.
     """
-    from opdb.predict.predictor import predictor_for
-    from opdb.store import open_store
 
     def median(ratios: Sequence[float | None]) -> float | None:
         errors = [abs(ratio - 1) for ratio in ratios if ratio is not None]
         return statistics.median(errors) if errors else None
 
-    with open_store(db, create=False) as store:
-        predictor = predictor_for(store, device, estimates=False)
+    with predicting(db, device, estimates=False) as (store, predictor):
         slug = predictor.device.slug
         answers = defaultdict(list)
         for answer in filter(is_whole, predictor.answers(())):
@@ -502,17 +475,17 @@ def _measured_models(device: str | None, db: str | None) -> Listing:
     return Listing(document, [first, Rows(MEASURED_MODELS, rows), last])
 
 
-def _measured(store: Store, device: Device, heads: Sequence[Head]) -> set[str]:
+def _measured(
+    store: lazy.store.Store, device: Device, heads: Sequence[lazy.store.Head]
+) -> set[str]:
     """Return the workloads (keys) of which at least `WHOLE` of time and energy is measured.
 
     What was not measured has the size that a build gives it.
     """
-    from opdb.plan.survey import survey
-
     unmeasured = store.standing(device.slug).unmeasured_calls
     in_part = [head.workload.key for head in heads if unmeasured.get(head.workload.key)]
     workloads = store.workloads_by_key(in_part)
-    known = survey(store, device, workloads, DEFAULT_SETTINGS)
+    known = lazy.survey.survey(store, device, workloads, DEFAULT_SETTINGS)
     found = {each.key for each in workloads if known.coverage(each).least() >= WHOLE}
     return found | {head.workload.key for head in heads} - set(in_part)
 
@@ -529,7 +502,7 @@ MODELS: Table[CatalogueModel] = Table(
     Column("what", attrgetter("what"), title="what it is"),
 )
 
-WORKLOADS: Table[Head] = Table(
+WORKLOADS: Table[lazy.store.Head] = Table(
     *workload_columns(lambda head: head.workload),
     Column(title="source", get=lambda head: head.workload.source),
     Column("calls", lambda head: head.calls, title="calls"),
@@ -551,7 +524,7 @@ KINDS: Table[Kind] = Table(
     Column("arguments", attrgetter("spelled"), title="arguments"),
 )
 
-ALGORITHMS: Table[Algorithm] = Table(
+WAYS: Table[Algorithm] = Table(
     Column("algorithm", attrgetter("name"), title="algorithm"),
     Column("what", attrgetter("words"), title="what it is"),
 )
@@ -562,17 +535,15 @@ def _models(db: str | None) -> Rows[CatalogueModel]:
     return Rows(MODELS, (*catalogue(), *of_timm()))
 
 
-def _workloads(db: str | None) -> Rows[Head]:
-    from opdb.store import open_store
+def _workloads(db: str | None) -> Rows[lazy.store.Head]:
 
-    with open_store(db, create=False) as store:
+    with lazy.store.open_store(db, create=False) as store:
         return Rows(WORKLOADS, [head for head in store.heads() if not head.swept])
 
 
 def _devices(db: str | None) -> Rows[ListedBoard]:
-    from opdb.store import open_store
 
-    with open_store(db, create=False) as store:
+    with lazy.store.open_store(db, create=False) as store:
         measured = store.cost_counts()
         found = [(each, board) for each in store.devices() for board in store.boards(each.slug)]
     return Rows(DEVICES, [(each, board, measured.get(board.uuid, 0)) for each, board in found])
@@ -580,7 +551,7 @@ def _devices(db: str | None) -> Rows[ListedBoard]:
 
 def _algorithms(db: str | None) -> Rows[Algorithm]:
 
-    return Rows(ALGORITHMS, list(algorithm_names.ALGORITHMS.values()))
+    return Rows(WAYS, list(ALGORITHMS.values()))
 
 
 LISTED: dict[str, Callable[[str | None], Rows[Any]]] = {
@@ -623,7 +594,7 @@ def _listing(what: str, pattern: str | None, db: str | None, tell: Tell | None) 
 # Sets and jobs
 
 
-def _samples(origin: Origin) -> str:
+def _samples(origin: lazy.origins.Origin) -> str:
     """Return of how many visits the raw samples are there, in words."""
     if not origin.sampled + origin.left_out:
         return "–"
@@ -632,21 +603,20 @@ def _samples(origin: Origin) -> str:
     return f"of {origin.sampled} visits" if origin.sampled else "none"
 
 
-def _span(origin: Origin) -> str:
-    """Return the days of the first and last campaign."""
+def _span(origin: lazy.origins.Origin) -> str:
     if origin.first is None or origin.last is None:
         return "–"
     days = dict.fromkeys((origin.first[:10], origin.last[:10]))
     return " to ".join(days)
 
 
-def _versions(origin: Origin) -> str:
+def _versions(origin: lazy.origins.Origin) -> str:
     """Return what the set was measured with, in words."""
     said = (f"{name} {' and '.join(found)}" for name, found in origin.versions.items() if found)
     return ", ".join(said) or "–"
 
 
-SETS: Table[Origin] = Table(
+SETS: Table[lazy.origins.Origin] = Table(
     Column("name", lambda origin: origin.name, title="set"),
     Column("from", lambda origin: origin.place, title="from"),
     Column("folder", lambda origin: None if origin.folder is None else str(origin.folder)),
@@ -672,17 +642,13 @@ SETS: Table[Origin] = Table(
     Column("size_bytes", lambda origin: origin.size_bytes),
     Column(title="size", text=lambda origin: shown_in(origin.size_bytes, "B", digits=3)),
 )
-"""A set and where it came from."""
 
 
 def _sets(db: str | None) -> Listing:
     """Return which sets a database holds, and which it can take in."""
-    from opdb.store import open_store
-    from opdb.store.origins import origins
-
     is_default = db is None and not os.environ.get("OPDB_DB")
-    with open_store(db, create=False) as store:
-        found = origins(store, waiting=is_default)
+    with lazy.store.open_store(db, create=False) as store:
+        found = lazy.origins.origins(store, waiting=is_default)
         place, size_bytes = store.location, _size(store)
     parts: list[str | Rows[Any]] = [_database_line(place, size_bytes)]
     parts += (
@@ -716,14 +682,11 @@ JOBS: Table[Json] = Table(
     Column("host", lambda job: job.get("host"), title="host"),
     Column("since", lambda job: job.get("since"), title="since"),
 )
-"""A job of a cluster."""
 
 
 def _jobs(folder: Path) -> Listing:
     """Return what became of the jobs that `opdb submit` left in a folder."""
-    from opdb.slurm import jobs_in
-
-    found = jobs_in(folder)
+    found = lazy.slurm.jobs_in(folder)
     counts = Counter(job["state"] for job in found)
     parts: list[str | Rows[Any]] = [Rows(JOBS, found)]
     parts.append(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
@@ -840,4 +803,4 @@ def run(
         tell=partial(console.note, quiet=silent),
         **said.keywords(),
     )
-    console.show(found, as_json=out.as_json)
+    out.answer(found)

@@ -5,26 +5,23 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperOption
 
 from opdb.algorithms.names import algorithms_named
-from opdb.cli import console, options
+from opdb.cli import options
 from opdb.cli.options import NUMBERS
-from opdb.commands.show import Listing
+from opdb.commands import _lazy as lazy
 from opdb.errors import InputError, UnknownNameError
-from opdb.tables import Column, Rows, Table
-
-if TYPE_CHECKING:
-    from opdb.slurm import Job
+from opdb.tables import Column, Listing, Rows, Table
 
 PANEL = "measure"
 
 CLUSTERS = ("slurm",)
 
-SUBMITTED: Table[tuple[Job, str | None]] = Table(
+SUBMITTED: Table[tuple[lazy.slurm.Job, str | None]] = Table(
     Column("name", lambda each: each[0].name, "name"),
     Column("job", lambda each: each[1], "job", text=lambda each: each[1] or "not submitted"),
     Column(
@@ -34,7 +31,6 @@ SUBMITTED: Table[tuple[Job, str | None]] = Table(
         text=lambda each: f"opdb {shlex.join(each[0].command)}",
     ),
 )
-"""A job, and its number where it was submitted."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +80,9 @@ class ResourceArguments:
 
     def parameters(self, name: str) -> dict[str, object]:
         """Return submitit's parameters of jobs with this name."""
-        from opdb.slurm import WARNED_S, minutes
-
         asked = {
             "job_name": name,
-            "time": minutes(self.time),
+            "time": lazy.slurm.minutes(self.time),
             "partition": self.partition,
             "constraint": self.constraint,
             "gres": self.gres,
@@ -97,7 +91,7 @@ class ResourceArguments:
             "account": self.account,
             "qos": self.qos,
             "setup": self.setup or None,
-            "signal_delay_s": WARNED_S,
+            "signal_delay_s": lazy.slurm.WARNED_S,
             "array_parallelism": self.at_once,
         }
         return {key: value for key, value in asked.items() if value is not None}
@@ -126,14 +120,13 @@ def run(
     """
     if cluster not in CLUSTERS:
         raise UnknownNameError("cluster", cluster, CLUSTERS)
-    from opdb.slurm import check_slurm, jobs_of, submit
 
     parameters = wanted.parameters(f"opdb-{command[0]}")
     each = parts_of(command)
     if not dry_run:
-        check_slurm()  # before anything is written
-    jobs = jobs_of(each, folder.absolute(), out.db, make=not dry_run)
-    ids = [None] * len(jobs) if dry_run else submit(jobs, parameters, wanted.requeues)
+        lazy.slurm.check_slurm()  # before anything is written
+    jobs = lazy.slurm.jobs_of(each, folder.absolute(), out.db, make=not dry_run)
+    ids = [None] * len(jobs) if dry_run else lazy.slurm.submit(jobs, parameters, wanted.requeues)
     submitted = list(zip(jobs, ids, strict=True))
     parts: list[str | Rows[Any]] = [Rows(SUBMITTED, submitted)]
     if not dry_run:
@@ -141,7 +134,7 @@ def run(
         parts.append(f"opdb show jobs {place} follows them; logs: {place}/NAME.log")
         if (jobs[0].database or "").startswith("sqlite"):
             parts.append(f"when they are done: opdb import {place}/*.sqlite")
-    console.show(Listing(SUBMITTED.documents(submitted), parts), as_json=out.as_json)
+    out.answer(Listing(SUBMITTED.documents(submitted), parts))
 
 
 def parts_of(command: list[str]) -> list[tuple[str, ...]]:

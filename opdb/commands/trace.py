@@ -12,7 +12,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,7 +50,7 @@ WAITS = "waits for the host"
 CONTAINERS = "containers of modules"
 
 
-def chrome_trace(found: Prediction, schedule: Schedule) -> dict[str, Json]:
+def _chrome_trace(found: Prediction, schedule: Schedule) -> dict[str, Json]:
     """Return a trace: the host's queue, the device's, the power of the board, and the pass.
 
     The device's slices, waiting included, add up to the predicted time, and the power over that
@@ -82,7 +81,6 @@ def as_bytes(trace: dict[str, Json], *, compressed: bool = False) -> bytes:
 
 
 def _about(found: Prediction) -> dict[str, Json]:
-    """Return what the trace is of."""
     return {
         "kind": "prediction",
         **identity(found.workload),
@@ -116,7 +114,6 @@ def _names(found: Prediction, schedule: Schedule) -> Iterator[Event]:
 
 
 def _whole(found: Prediction, schedule: Schedule) -> Event:
-    """Return the slice of the whole pass."""
     name = f"{escaped(found.workload.name)}, {describe(found.workload)}, {found.mode}"
     about = _about(found)
     return _slice(PASS, "user_annotation", name, (schedule.start_s, schedule.end_s), about)
@@ -266,12 +263,11 @@ class Traced(Report):
 
     @property
     def schedule(self) -> Schedule:
-        """When each call is issued and run."""
         assert self.predicted.schedule is not None
         return self.predicted.schedule
 
     def trace(self) -> dict[str, Json]:
-        return chrome_trace(self.predicted.prediction, self.schedule)
+        return _chrome_trace(self.predicted.prediction, self.schedule)
 
     def to_bytes(self, *, compressed: bool = False) -> bytes:
         """Return the content of a trace file, compressed by gzip if asked (for a name in .gz)."""
@@ -368,7 +364,8 @@ def run(
     device has its operator, cost, interval, FLOPs and bytes. They add up to the prediction.
     """
     check_writable(output)
-    tell = partial(console.note, quiet=out.quiet)
-    found = trace(model, mode=mode, conditions=conditions, db=out.db, tell=tell, **said.keywords())
+    found = trace(
+        model, mode=mode, conditions=conditions, db=out.db, tell=out.note, **said.keywords()
+    )
     console.save(output, found.to_bytes(compressed=output.suffix == ".gz"), quiet=out.quiet)
-    console.show(found, as_json=out.as_json)
+    out.answer(found)

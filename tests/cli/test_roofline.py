@@ -120,7 +120,7 @@ def test_files_are_written_whole_and_the_page_tells_of_every_mark(opdb: Opdb, h2
 
 
 def test_a_models_name_cannot_break_out_of_the_page() -> None:
-    from opdb.commands._charts import Drawing
+    from opdb.commands._figures import Drawing
     from opdb.studies.roofline.figure import page
 
     text = page(Drawing("<svg></svg>", b"", {"a": {"": "</script><b>"}}), "</title><b>")

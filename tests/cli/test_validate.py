@@ -22,7 +22,7 @@ from tests.store import samples
 ROW = {
     *("model", "mode", "dtype", "batch_size", "predicted_time_s", "measured_time_s"),
     *("predicted_energy_j", "measured_energy_j", "attribution_time", "attribution_energy"),
-    *("time_interval_s", "energy_interval_j", "inside_interval_time", "inside_interval_energy"),
+    *("inside_interval_time", "inside_interval_energy"),
 }
 
 
@@ -46,9 +46,9 @@ def test_every_measured_run_is_a_row_and_the_summary_is_theirs(opdb: Opdb, h200:
         assert row.keys() >= ROW
         for name, unit in (("time", "s"), ("energy", "j")):
             predicted, measured = row[f"predicted_{name}_{unit}"], row[f"measured_{name}_{unit}"]
-            assert row[f"attribution_{name}"] == pytest.approx(predicted / measured)
-            low, high = row[f"{name}_interval_{unit}"]
-            assert row[f"inside_interval_{name}"] == (low <= measured <= high)
+            assert row[f"attribution_{name}"] == pytest.approx(predicted["value"] / measured)
+            inside = predicted["low"] <= measured <= predicted["high"]
+            assert row[f"inside_interval_{name}"] == inside and predicted["unit"].lower() == unit
     for name in ("time", "energy"):
         summary = found["summary"][name]
         errors = [abs(row[f"attribution_{name}"] - 1) for row in rows]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from opdb.commands.validate import RUNS, Validation, is_whole
+from opdb.commands.validate import RUNS, Measure, Validation, is_whole, predicted
 from opdb.derive.costs import VisitCost, visit_cost
 from opdb.harvest.coverage import Covered
 from opdb.layout import escaped
@@ -20,7 +20,7 @@ from opdb.spec import describe, workload_columns
 from opdb.store import Standing, Store
 from opdb.studies.roofline.points import ModelRoofline, Study, study
 from opdb.studies.roofline.report import OPERATORS, PEAKS, Placed, title_of
-from opdb.tables import SHARE, Column, Table
+from opdb.tables import SHARE, Column, Table, interval
 from opdb.units import short_board
 
 SHOWN = 20
@@ -189,7 +189,8 @@ _TITLES = {
 
 
 def _accuracy(column: Column[Answer]) -> Column[Answer]:
-    """Return a column under the page's title, its lists and truths as words."""
+    """Return a column under the page's title; quantities are values, lists and truths words."""
+    take = column.get
 
     def text(answer: Answer) -> str:
         value = column.get(answer)
@@ -199,11 +200,20 @@ def _accuracy(column: Column[Answer]) -> Column[Answer]:
 
     if column.name in ("flags", "inside_interval_time", "inside_interval_energy"):
         column = replace(column, text=text)
+    if column.members:
+        column = replace(column, get=lambda row: (take(row) or {}).get("value"), members=())
     return replace(column, title=_TITLES.get(column.name or "", column.title))
 
 
-ACCURACY: Table[Answer] = Table(*map(_accuracy, RUNS.columns))
-"""A measured run beside its prediction, with intervals."""
+def _interval(measure: Measure, unit: str) -> Column[Answer]:
+    name = f"{measure}_interval_{unit.lower()}"
+    of: Column[Answer] = interval(unit, lambda answer: predicted(answer, measure))
+    return replace(of, name=name, title=_TITLES[name])
+
+
+ACCURACY: Table[Answer] = Table(
+    *map(_accuracy, RUNS.columns), _interval("time", "s"), _interval("energy", "J")
+)
 
 
 def _values(*columns: tuple[str, str, str | None]) -> Table[Mapping[str, Json]]:
@@ -229,7 +239,6 @@ PARTS = _values(
 """A part of a pass: a kind, a configuration, or time outside calls; the page computes the rows."""
 
 KINDS = PARTS.without("configuration", "first input", "status")
-"""The same by kind."""
 
 SCALING = _values(
     ("batch_size", "batch size", None),
@@ -246,7 +255,6 @@ SCALING = _values(
 """A run of a model among others of it; the page computes what a sample takes."""
 
 SAMPLES = _values(("at_s", "since the beginning", "s"), ("power_w", "power", "W"))
-"""A power sample of a visit."""
 
 REPLAYS = _values(
     ("replay", "replay", None),
@@ -316,7 +324,7 @@ def _run(run: Run, numbers: Mapping[str, int]) -> Json:
     keys = [configuration.key for configuration in found.workload.occurrences()]
     has_energy = found.energy_j is not None
     return {
-        **RUNS.document(run.answer),
+        **ACCURACY.document(run.answer),
         "name": run.name,
         "whole": is_whole(run.answer),
         "shown": escaped(found.workload.name),
@@ -340,13 +348,11 @@ COVERAGE: Table[Covered] = Table(
     Column("coverage_calls", lambda row: row.share, title="share measured", unit=SHARE),
     Column("model_runs", lambda row: row.runs, title="model runs"),
 )
-"""A workload and what was measured of it."""
 
 PENDING: Table[tuple[str, int]] = Table(
     Column("kind", itemgetter(0), title="kind"),
     Column("pending", itemgetter(1), title="configurations to measure"),
 )
-"""How many configurations of a kind no visit has measured yet."""
 
 Missing = tuple[Answer, Share]
 

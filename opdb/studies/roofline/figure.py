@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from opdb.commands._charts import Drawing, new_figure
+from opdb.commands._figures import Drawing, new_figure
 from opdb.studies.roofline.peaks import MEMORY, Peaks
 from opdb.studies.roofline.points import ModelRoofline, Point, Study, least_energy, least_time
 from opdb.units import show, show_share

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from opdb.algorithms.names import ALGORITHMS, DEFAULT, Algorithm
+from opdb.algorithms.names import ALGORITHMS, DEFAULT, Algorithm, algorithms_named
 from opdb.cli import options
 from opdb.cli.console import Terminal, note, print_json, show
 from opdb.commands.bench import check_failures, chosen_places
@@ -338,7 +338,7 @@ def run(
     from opdb.bench.visit import check_algorithms
     from opdb.store import open_store
 
-    algorithms = options.parse_algorithms(asked.algorithms or ([] if asked.status else [DEFAULT]))
+    algorithms = algorithms_named(asked.algorithms or ([] if asked.status else [DEFAULT]))
     places = chosen_places(device, devices)
     if not (places or asked.status or asked.files or asked.plan):
         check_algorithms(algorithms, detect(device))  # told before models are loaded

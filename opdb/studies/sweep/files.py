@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opdb.algorithms.names import ALGORITHMS
-from opdb.commands._charts import blank_figure, png_of
+from opdb.commands._figures import blank_figure, png_of
 from opdb.distribution import install
 from opdb.files import file_name, make_folder, write_file
 from opdb.records import ELSEWHERE, Json

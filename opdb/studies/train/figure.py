@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opdb.commands._charts import blank_figure, png_of
+from opdb.commands._figures import blank_figure, png_of
 from opdb.errors import InputError
 from opdb.studies.train.rows import Line
 

@@ -31,7 +31,7 @@ SET = ROOT / "db" / "nvidia-h200-held-out"
 
 
 def csv_of_ncu(path: Path) -> None:
-    take_csv(None, path)  # type: ignore[arg-type]  # a store is asked only about what was read
+    take_csv(None, path)  # a store is asked only about what was read
 
 
 def of_set(name: str, reader: Callable[[Path], object] = read_set) -> Callable[[Path], object]:

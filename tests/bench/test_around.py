@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from opdb.bench import harvests as answered
 from opdb.bench import harvests as module
 from opdb.bench.harvests import around, measuring, with_around
 from opdb.errors import UnsupportedError
-from opdb.harvest.finding import workload_of
-from opdb.harvest.passes import harvest
+from opdb.harvest import digest, passes
+from opdb.harvest.finding import standing, stored_workload, workload_of
+from opdb.harvest.passes import harvest, harvest_in_both
 from opdb.models import checked
 from opdb.records import Harvest
 from opdb.spec import ModelSpec
@@ -72,27 +72,6 @@ def fickle() -> tuple[nn.Module, tuple[Tensor]]:
     return Fickle(), EXAMPLE
 
 
-def _works_in_steps(steps: int) -> nn.Module:
-    """Return a decoder that works in Python before each pass of one token."""
-    from tests.models.decoders import llama
-
-    def work(_: nn.Module, args: Any, kwargs: Mapping[str, Tensor]) -> None:
-        if kwargs["input_ids"].shape[1] == 1:
-            assert sum(range(steps)) >= 0
-
-    model = llama()
-    model.register_forward_pre_hook(work, with_kwargs=True)
-    return model
-
-
-def idle_steps() -> nn.Module:
-    return _works_in_steps(0)
-
-
-def busy_steps() -> nn.Module:
-    return _works_in_steps(100_000)
-
-
 def asked(name: str) -> ModelSpec:
     return checked(ModelSpec(f"tests.bench.test_around:{name}", source="python"))
 
@@ -130,7 +109,6 @@ def test_it_is_what_python_takes_and_not_what_calls_take(
     workloads = [harvest(request) for request in requests]
     capsys.readouterr()
     less, more = (around(*each, {}) for each in zip(requests, workloads, strict=True))
-    assert less is not None and more is not None
     assert 0 <= less < 50  # eight calls, each of which takes as long as some containers
     assert more > less + 100  # 16,000 steps of a loop, each of ten nanoseconds or more
     assert capsys.readouterr().out == ""  # what it prints is heard when it is harvested
@@ -179,21 +157,6 @@ def test_all_steps_of_a_generation_have_the_time_of_one(cache: str, begun: list[
     assert found == pytest.approx([first + 39 * step + end, first + 59 * step + end])
 
 
-def test_what_is_around_a_step_counts_for_each_and_not_for_the_prompt() -> None:
-    names = [f"tests.bench.test_around:{name}" for name in ("idle_steps", "busy_steps")]
-    known: module.Known = {}
-    totals = []
-    for request in (generation(name, 20) for name in names):
-        totals.append(around(request, harvest(request), known))
-    (first, step, _), (busy_first, busy_step, _) = (
-        tuple(map(float, times.values())) for times in known.values()
-    )
-    more = busy_step - step
-    assert more > 300  # 100,000 steps of a sum, each of five nanoseconds or more
-    assert abs(busy_first - first) < more
-    assert totals[1] - totals[0] > 18 * more  # type: ignore[operator]
-
-
 @pytest.mark.parametrize("cache", ["static", "dynamic"])
 def test_steps_that_make_other_calls_are_timed_themselves(
     cache: str, begun: list[int], monkeypatch: pytest.MonkeyPatch
@@ -232,7 +195,7 @@ def test_what_is_to_be_measured_has_it_in_the_database_and_in_sets(tmp_path: Pat
         assert [each.around for each in store.workloads("mlp")] == [None]
         workload_of(store, request, measuring(anew=True))
         [timed] = store.workloads("mlp")
-        assert timed.around is not None and timed.containers_worth == timed.around
+        assert timed.containers_worth == timed.around
         [tiny] = store.workloads("tiny")
         export_set(store, tmp_path / "without", device="nvidia-h200")
         store.save_workload(replace(tiny, around=41.5))
@@ -241,3 +204,32 @@ def test_what_is_to_be_measured_has_it_in_the_database_and_in_sets(tmp_path: Pat
         with open_store(str(tmp_path / f"{name}.sqlite")) as store:
             import_set(store, tmp_path / name)
             assert [each.around for each in store.workloads("tiny")] == [kept]
+
+
+# Two policies of which stored harvest counts: of all that measures, and of all that reads
+
+
+REQUEST = ModelSpec("mlp", batch_size=2)
+
+
+def test_measuring_asks_for_the_digest_and_reading_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digest, "fingerprint", lambda request: "of today")
+    found = replace(harvest_in_both(REQUEST), fingerprint="of today")
+    monkeypatch.setattr(passes, "harvest_in_both", lambda request: found)
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        store.save_workload(found.workload, fingerprint="of yesterday")
+        assert stored_workload(store, REQUEST) == found.workload
+        assert standing(store, REQUEST) is None
+        assert not workload_of(store, REQUEST, measuring()).stood
+        assert workload_of(store, REQUEST, measuring()).stood
+
+
+def test_what_a_sweep_asks_for_is_not_pending_until_somebody_else_asks(tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        key = workload_of(store, REQUEST, measuring(swept=True)).found.workload.key
+        workload_of(store, REQUEST, measuring(swept=True))
+        assert store.swept_keys() == {key}
+        workload_of(store, REQUEST, measuring())
+        assert not store.swept_keys()

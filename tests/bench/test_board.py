@@ -70,7 +70,7 @@ def test_a_missing_calibration_is_made_and_saved_once(
     assert ensure_board_calibration(gpu, store, tell=said.append) == found
     assert made == ["made-0"] and len(said) == 1
     again = ensure_board_calibration(gpu, store, again=True)
-    assert again is not None and again.id == "made-1"
+    assert again.id == "made-1"
     assert ensure_board_calibration(gpu, store) == again, "the latest counts"
 
 
@@ -83,7 +83,7 @@ def test_another_driver_or_power_limit_is_another_calibration(
     store.save_board(samples.DEVICE, BOARD)
     store.save_board_calibration(calibration("other", **changes))
     found = ensure_board_calibration(gpu, store)
-    assert found is not None and found.id == "made-0"
+    assert found.id == "made-0"
 
 
 def test_what_failed_reaches_no_measurement(gpu: Session) -> None:

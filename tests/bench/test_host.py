@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -96,7 +95,6 @@ def test_calls_run_in_the_modes_of_their_model_as_they_are_timed() -> None:
     asked = checked(ModelSpec("mlp", phase="training", batch_size=2, autocast="bfloat16"))
     linear = next(c for c in harvest(asked).occurrences() if c.kind == "linear" and c.autocast)
     built = build(linear, form="module")
-    assert built.module is not None
     seen = set()
 
     def see(*_: object) -> None:
@@ -154,25 +152,6 @@ def test_what_keeps_autograd_from_a_leaf_is_made_anew_before_a_call_is_timed() -
         outputs = [call() for call in calls]
     assert [type(output.grad_fn).__name__ for output in outputs] == ["ReluBackward0"] * 2
     assert outputs[0].data_ptr() == outputs[1].data_ptr()
-
-
-def test_a_backward_passes_host_time_is_less_what_begins_and_ends_it(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host_times, "BLOCK_S", 0.002)
-    tensor = {"shape": [4], "dtype": "float32"}
-    forward = Configuration("sigmoid", {}, {"input": tensor}, gradient=True)
-    backward = replace(forward, pass_name="backward")
-    calls = [Call(each, "function") for each in (forward, backward)]
-    seen = {v.configuration: v for v in host_visits(session, [calls])}
-    alone_s = statistics.median(seen[backward.key].times_s)
-    call = build(backward).bare
-    begun = time.perf_counter()
-    for _ in range(200):
-        call()
-    assert 0 <= alone_s < (time.perf_counter() - begun) / 200
-    assert [flag.split(" the ")[0] for flag in seen[backward.key].flags if "autograd" in flag]
-    assert not any("autograd" in flag for flag in seen[forward.key].flags)
 
 
 def test_entering_autograd_is_taken_off_every_time_of_a_backward_pass_and_no_other(

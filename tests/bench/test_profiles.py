@@ -46,20 +46,15 @@ def test_what_cannot_be_called_is_told_and_stops_no_other(
     platform: Platform, tmp_path: Path
 ) -> None:
     small, huge = relu(8), relu(HUGE)
+    looking = lens(tmp_path)
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        looked = profile_calls(store, platform, lens(tmp_path), [huge, small])
+        looked = profile_calls(store, platform, looking, [huge, small])
         assert keys(store) == {small.key} and looked.profiles == 1
     assert list(looked.missing) == [huge.key]
     assert looked.missing[huge.key].startswith("out_of_memory: ")
-
-
-def test_where_nothing_can_be_called_there_is_nothing_to_profile(
-    platform: Platform, tmp_path: Path
-) -> None:
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        looked = profile_calls(store, platform, lens(tmp_path), [relu(HUGE)])
-        assert keys(store) == set()
-    assert looked.profiles == 0 and len(looked.missing) == 1
+    with open_store(str(tmp_path / "none.sqlite")) as store:
+        nothing = profile_calls(store, platform, looking, [huge])
+        assert keys(store) == set() and nothing.profiles == 0 and len(nothing.missing) == 1
 
 
 def test_parts_are_stored_one_by_one_and_their_reports_numbered(

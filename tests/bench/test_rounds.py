@@ -144,7 +144,6 @@ def test_rounds_go_on_for_what_is_not_precise_enough(
     result = benched(store, duplicates=0.0, precision=0.03)
     visits = Counter(v.configuration for v in store.visits(result.board))
     assert visits[SQUARE.key] == 4
-    assert result.reached is not None
     judged = result.reached.within + result.reached.missed.total()
     assert judged == 4 and result.reached.missed["after 4 rounds"] >= 1
     assert result.reached.half_width is not None and result.typical_cost_s
@@ -160,7 +159,7 @@ def test_time_that_is_up_is_why_a_configuration_is_not_precise(
     monkeypatch.setattr(Budget, "spent", spent_after(3))
     result = benched(store, duplicates=0.0, precision=0.001, max_s=1000.0)
     assert len(store.visits(result.board)) == 3
-    assert result.reached is not None and result.reached.missed == {"the time was up": 1}
+    assert result.reached.missed == {"the time was up": 1}
 
 
 def spent_after(visits: int) -> object:

@@ -62,7 +62,7 @@ def test_a_backward_pass_takes_its_gradients_and_nothing_else(trained: Workload)
 
 def test_a_backward_pass_gives_what_autograd_gives(trained: Workload) -> None:
     call = build(named(trained, "linear backward"))
-    assert isinstance(call, BuiltBackward) and call.forward is not None
+    assert isinstance(call, BuiltBackward)
     of_input, of_weight, of_bias = call()
     [rows], (given,) = call.forward.inputs, call.inputs
     weight = next(w for w in call.forward.weights if w.dim() == 2)
@@ -92,7 +92,7 @@ def test_a_training_step_is_measured(store: Store) -> None:
     [(workload, run)] = measure_models(store, jobs, RunOptions(repeats=1), "cpu", Display())
     assert (run.outcome, run.reason) == ("ok", None)
     cost = run_cost([run])
-    assert cost is not None and cost.time_s.mean > 0
+    assert cost.time_s.mean > 0
     assert workload.phase == "training"
     assert workload.inputs["training"] == {"optimizer": "sgd", "accumulation": 1}
 

@@ -258,7 +258,7 @@ def test_it_goes_on_where_it_was(opdb: Opdb, tmp_path: Path) -> None:
     kinds = {"relu"}
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         keys = costed(tmp_path / "opdb.sqlite")
-        assert {store.configuration(key).kind for key in keys} == kinds  # type: ignore[union-attr]
+        assert {store.configuration(key).kind for key in keys} == kinds
     ran = opdb("bench", *MLP, "--device", "cpu", "--json")
     found = read(ran.out)["model"]
     assert (found["model"], found["configurations"], found["lacking"]) == ("mlp", 4, 3)

@@ -103,7 +103,7 @@ def test_what_a_prediction_holds(published: str) -> None:
     assert sum(row["count"] for row in found.operators()) == len(found.prediction.workload.calls)
     assert {row["status"] for row in found.operators()} == {"measured"}
     with pytest.raises(FrozenInstanceError):
-        found.answer = None  # type: ignore[misc, assignment]
+        found.answer = None  # type: ignore[misc]
     found = api.predict("mlp", mode="graph", batch_size=9, conditions=BOARD, db=published)
     assert {row["status"] for row in found.rows()} == {"missing"}
     assert found.how_to_measure.startswith("opdb bench --model mlp --batch-size 9 --db")

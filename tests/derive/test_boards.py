@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from random import Random
 
 import pytest
 
@@ -104,17 +103,17 @@ def test_costs_that_too_few_anchors_bring_are_as_they_were_and_as_unsure_as_boar
         (found.eager_time_s, COST.eager_time_s, time_share),
         (found.dynamic_energy_j, COST.dynamic_energy_j, energy_share),
     ):
-        assert now and was and was.half_width is not None
+        assert now and was
         assert (now.median, now.mean) == (was.median, was.mean)
         assert now.half_width == pytest.approx(math.hypot(was.half_width, share * was.mean))
-    assert found.energy_j and found.energy_j.mean == pytest.approx(200 + 110 * 1.0)
+    assert found.energy_j.mean == pytest.approx(200 + 110 * 1.0)
     assert found.limited == COST.limited
 
 
 def test_without_base_power_a_gross_energy_is_as_unsure_as_an_unscaled_one() -> None:
     found = transferred(COST, "GPU-2", factors(TO, ORIGIN), None)
     for now, was in ((found.energy_j, COST.energy_j), (found.power_w, COST.power_w)):
-        assert now and was and was.half_width is not None and now.mean == was.mean
+        assert now and was and now.mean == was.mean
         unsure = 2.045 * 0.0576 * was.mean
         assert now.half_width == pytest.approx(math.hypot(was.half_width, unsure))
 
@@ -126,7 +125,7 @@ def test_a_cost_is_brought_to_another_board() -> None:
     time, dynamic, energy, power = (
         found.time_s, found.dynamic_energy_j, found.energy_j, found.power_w,
     )  # fmt: skip
-    assert time and dynamic and energy and power and found.eager_time_s and found.limited
+    assert time and dynamic and energy and power
     assert (time.median, time.mean) == pytest.approx((1.089, 1.1))
     assert found.eager_time_s.mean == pytest.approx(1.65)
     assert dynamic.mean == pytest.approx(180.0)
@@ -155,11 +154,10 @@ def test_an_estimated_energy_stays_above_0_and_a_measured_one_need_not() -> None
     )
     for cost, above in ((measured, False), (estimated, True)):
         found = cost.dynamic_energy_j
-        assert found is not None and found.low is not None
         assert found.mean == pytest.approx(1.1) and (found.low > 0) == above
     slow = replace(COST, time_s=Quantity.around(1.0, 1.0, 3.0, 2))
     time = transferred(slow, "GPU-2", Factors(None, Factor(1.1, 0.05, 3)), None).time_s
-    assert time is not None and time.low is not None and time.low > 0
+    assert time.low > 0
 
 
 def test_what_a_cost_lacks_is_not_brought() -> None:
@@ -182,7 +180,6 @@ def test_what_a_cost_lacks_is_not_brought() -> None:
     assert powerless.energy_j is not None and powerless.power_w is None, "as of an estimate"
     time_alone = transferred(COST, "GPU-2", Factors(None, Factor(1.1, 0.01, 3)), 120.0)
     assert time_alone.limited == OperatingPoint(1.5e9, 2.2, 150.0)
-    assert time_alone.energy_j is not None
     assert time_alone.energy_j.mean == pytest.approx(200 + 120 * 1.1)
     share = math.hypot(0.01, UNKNOWN_DYNAMIC_ENERGY.half_width)
     assert time_alone.energy_j.half_width == pytest.approx(share * time_alone.energy_j.mean)
@@ -190,25 +187,6 @@ def test_what_a_cost_lacks_is_not_brought() -> None:
         COST, "GPU-2", Factors(None, dynamic_energy=by.dynamic_energy), 120.0
     )
     assert energy_alone.limited == OperatingPoint(1.5e9, 2.0, 135.0)
-
-
-@pytest.mark.parametrize("anchors", [2, 3, 6])
-def test_intervals_of_factors_hold_as_often_as_stated(anchors: int) -> None:
-    """Of few anchors the spread is hardly known, which a normal quantile would pass over."""
-    random = Random(anchors)
-    inside, inside_one, trials = 0, 0, 4000
-    for _ in range(trials):
-        ratios = {str(i): math.exp(random.gauss(0.1, 0.02)) for i in range(anchors)}
-        found = factors(
-            BoardAnchors(None, {name: AnchorCost(ratio, None) for name, ratio in ratios.items()}),
-            BoardAnchors(None, dict.fromkeys(ratios, AnchorCost(1.0, None))),
-        ).time
-        assert found is not None
-        off = math.log(found.value) - 0.1
-        inside += abs(off) <= found.half_width
-        inside_one += abs(off - random.gauss(0, 0.02)) <= found.half_width_of_one
-    assert inside / trials == pytest.approx(0.95, abs=0.015)
-    assert inside_one / trials == pytest.approx(0.95, abs=0.015)
 
 
 def test_a_boards_anchors_are_medians_of_its_anchor_visits() -> None:
@@ -253,16 +231,16 @@ def test_a_pair_agrees_or_does_not_within_both_intervals() -> None:
     ]
     found = {pair.configuration: pair for pair in pairs([CAMPAIGN], made)}
     assert found.keys() == {"same", "other"}
-    assert found["same"].energy is not None and found["same"].energy.inside
+    assert found["same"].energy.inside
     other = found["other"].energy
-    assert other is not None and not other.inside
+    assert not other.inside
     assert other.relative == pytest.approx(40 / 421), "the third measurement is not in the pair"
     energy = agreement(pair.energy for pair in found.values())
-    assert energy is not None and (energy.pairs, energy.inside) == (2, 1)
+    assert (energy.pairs, energy.inside) == (2, 1)
     assert energy.share_inside == 0.5
     slower = [replace(v, stretch=stretch(1.1e-3), role="duplicate") for v in made[:2]]
     [pair] = pairs([CAMPAIGN], [*made[:2], *slower])
-    assert pair.time is not None and pair.time.relative == pytest.approx(0.2 / 2.1)
+    assert pair.time.relative == pytest.approx(0.2 / 2.1)
     assert agreement([None]) is None
 
 
@@ -272,15 +250,15 @@ def test_a_difference_is_over_the_mean_and_inside_both_widths_joined() -> None:
         _difference(Quantity.around(m, m, 0.03, 2), Quantity.around(n, n, 0.03, 2))
         for m, n in ((0.98, 1.02), (1.025, 0.975))
     )
-    assert near is not None and near.relative == pytest.approx(0.04) and near.inside
-    assert far is not None and far.relative == pytest.approx(-0.05) and not far.inside
+    assert near.relative == pytest.approx(0.04) and near.inside
+    assert far.relative == pytest.approx(-0.05) and not far.inside
     one = Quantity.around(1.0, 1.0, 0.0, 2)
     assert _difference(one, one) == Difference(0.0, True)
     alone, nothing = Quantity(1.0, 1.0, None, None, 1), Quantity(0.0, 0.0, 0.0, 0.0, 2)
     for first, second in ((None, one), (one, None), (alone, one), (one, alone), (nothing,) * 2):
         assert _difference(first, second) is None
     summed = agreement([near, None, far, Difference(0.01, True)])
-    assert summed is not None and summed.median_difference == pytest.approx(0.04)
+    assert summed.median_difference == pytest.approx(0.04)
     assert summed.pairs == 3 and summed.share_inside == pytest.approx(2 / 3)
 
 
@@ -289,7 +267,7 @@ def test_a_pair_is_of_one_state_of_the_weights() -> None:
            for role in ("measurement", "duplicate") for n in (0, 1)]  # fmt: skip
     cold = [visit(f"cold{n}", stretch(power_w=900.0 + n), n) for n in (0, 1)]
     [pair] = pairs([CAMPAIGN], [*hot, *cold])
-    assert pair.energy is not None and pair.energy.relative == 0
+    assert pair.energy.relative == 0
 
 
 def test_a_pair_is_of_outputs_that_went_to_memory_of_one_sort() -> None:
@@ -297,7 +275,7 @@ def test_a_pair_is_of_outputs_that_went_to_memory_of_one_sort() -> None:
     newer = [visit(f"{role}{n}", stretch(power_w=500.0 + n), n, role=role, outputs="reused")
              for role in ("measurement", "duplicate") for n in (2, 3)]  # fmt: skip
     [pair] = pairs([CAMPAIGN], [*older, *newer])
-    assert pair.energy is not None and pair.energy.relative == 0
+    assert pair.energy.relative == 0
     assert pairs([CAMPAIGN], [*older, *newer[2:]]) == []
 
 
@@ -311,22 +289,21 @@ def test_kernels_differ_by_name_and_count() -> None:
     }
     run = replace(samples.model_run(workload), kernels={"conv": 2, "relu": 3, "add": 1})
     found = compare_launches(workload, run, seen)
-    assert found is not None and found.agree and found.launched == 6
+    assert found.agree and found.launched == 6
     more = replace(run, kernels={"conv": 2, "relu": 4, "mul": 1})
     found = compare_launches(workload, more, seen)
-    assert found is not None and not found.agree
+    assert not found.agree
     assert (found.model, found.operators) == ({"relu": 1, "mul": 1}, {"add": 1})
     made = {**seen, samples.ADD.key: {"triton_poi_fused_add_3": 1, "triton_red_fused_sum_0": 1}}
     elsewhere = {"conv": 2, "relu": 3, "triton_poi_fused_add_relu_12": 1, "triton_red_fused_1": 1}
     found = compare_launches(workload, replace(run, kernels=elsewhere), made)
-    assert found is not None and found.agree, "generated kernels count by their sort"
+    assert found.agree, "generated kernels count by their sort"
     others = {"conv": 2, "relu": 3, "triton_per_fused_add_3": 1, "triton_red_fused_1": 1}
     found = compare_launches(workload, replace(run, kernels=others), made)
-    assert found is not None
     assert (found.model, found.operators) == ({"triton_per": 1}, {"triton_poi": 1})
     del seen[samples.CONV.key]
     found = compare_launches(workload, run, seen)
-    assert found is not None and found.unseen == (samples.CONV.key,) and not found.agree
+    assert found.unseen == (samples.CONV.key,) and not found.agree
     assert (found.model, found.operators) == ({"conv": 2}, {})
     assert compare_launches(workload, replace(run, kernels=None), seen) is None
 

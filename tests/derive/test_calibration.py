@@ -305,7 +305,7 @@ def test_what_is_wrong_with_a_meter_is_found_and_said(made: Made, failed: str, w
     found = failures(made)
     assert failed in found
     test = found[failed]
-    assert test.bound is not None and (test.value is None or test.value > test.bound)
+    assert test.value is None or test.value > test.bound
     assert re.search(words, test.words), test.words
     meter = failed.partition(":")[0]
     assert {name.partition(":")[0] for name in found} == {meter}, found
@@ -520,7 +520,6 @@ def test_bounds_are_within_what_passes() -> None:
     made = Made()
     record = made.record()
     response_s = rise_of(record).response_s
-    assert response_s is not None
     assert step_test(record, response_s).passed is True
     assert step_test(record, 0.99 * response_s).passed is False
     few = replace(record.step.trace, power_samples=record.step.trace.power_samples[:10])
@@ -555,7 +554,7 @@ def test_seconds_are_told_in_milliseconds() -> None:
     assert "; in step with the driver's samples, at 2000 ms," in words
     late = replace(record, step=Made(samples=ticking(TICK_S, 1.5)).wave(8.0, 8.0))
     response_s = rise_of(late).response_s
-    assert response_s is not None and response_s == pytest.approx(1.2, rel=0.01)
+    assert response_s == pytest.approx(1.2, rel=0.01)
     assert f" in {1e3 * response_s:.0f} ms; a visit" in step_test(late, 0.08).words
 
 
@@ -628,7 +627,7 @@ def test_periods_and_powers_of_a_real_board() -> None:
     assert period_s(whole.counter_edges) == pytest.approx(0.1, abs=0.003)
     load = recorded(1.3, 2.5)
     by_samples, by_counter = mean_power_w(load, "samples"), mean_power_w(load, "counter")
-    assert by_samples is not None and 640 < by_samples < 700
+    assert 640 < by_samples < 700
     assert by_counter == pytest.approx(by_samples, rel=0.01)
 
 
@@ -649,8 +648,8 @@ def test_a_real_board_at_rest_is_steady() -> None:
 
 def test_the_power_limit_of_a_real_board_pulls_the_clock_down_and_lets_it_go() -> None:
     pulled_s, recovered_s = limit_times_s(recorded(3.5021, 6.0), 5.0077 - 3.5021, CLOCK_HZ)
-    assert pulled_s is not None and 0.05 < pulled_s < 0.8
-    assert recovered_s is not None and 0 <= recovered_s < 0.3
+    assert 0.05 < pulled_s < 0.8
+    assert 0 <= recovered_s < 0.3
 
 
 def test_polling_without_samples_compares_the_counter_with_itself() -> None:

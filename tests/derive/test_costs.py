@@ -91,7 +91,6 @@ def test_published_visits_agree_with_each_other() -> None:
 
 def test_energy_is_power_above_base_times_time_over_the_busy_share() -> None:
     cost = visit_cost(visit(stretch(1e-3, 400.0, busy=0.5)), CALIBRATION)
-    assert cost is not None and cost.energy_j is not None
     assert cost.time_s == pytest.approx(1e-3)
     assert cost.dynamic_energy_j == pytest.approx((400 - BASE_W) * 1e-3 / 0.5)
     assert cost.energy_j == pytest.approx((400 - BASE_W) * 1e-3 / 0.5 + BASE_W * 1e-3)
@@ -100,14 +99,12 @@ def test_energy_is_power_above_base_times_time_over_the_busy_share() -> None:
 
 def test_without_gaps_energy_is_power_times_time() -> None:
     cost = visit_cost(visit(stretch(1e-3, 400.0)), CALIBRATION)
-    assert cost is not None
     assert cost.energy_j == pytest.approx(0.4) and cost.power_w == pytest.approx(400)
 
 
 def test_restoring_is_subtracted_from_time_and_energy() -> None:
     restore = stretch(4e-4, 300.0, eager=(5e-4,) * 3)
     cost = visit_cost(visit(stretch(1e-3, 400.0, eager=(12e-4,) * 3), restore=restore), CALIBRATION)
-    assert cost is not None
     assert cost.time_s == pytest.approx(6e-4)
     assert statistics.fmean(cost.times_s) == pytest.approx(6e-4)
     assert cost.eager_time_s == pytest.approx(7e-4)
@@ -132,7 +129,7 @@ def test_an_eager_call_that_took_no_time_is_missing_with_a_reason() -> None:
 
 def test_restoring_without_power_leaves_the_energy_unknown() -> None:
     cost = visit_cost(visit(stretch(1e-3, 400.0), restore=stretch(4e-4, None)), CALIBRATION)
-    assert cost is not None and cost.time_s == pytest.approx(6e-4)
+    assert cost.time_s == pytest.approx(6e-4)
     assert (cost.energy_j, cost.dynamic_energy_j, cost.power_w) == (None, None, None)
 
 
@@ -140,7 +137,7 @@ def test_without_power_or_base_power_energy_is_unknown_and_not_zero() -> None:
     unmetered = visit_cost(visit(stretch(1e-3, None)), CALIBRATION)
     unbased = visit_cost(visit(stretch(1e-3, 400.0)), replace(CALIBRATION, base_power_w=None))
     for cost in (unmetered, unbased):
-        assert cost is not None and cost.time_s == pytest.approx(1e-3)
+        assert cost.time_s == pytest.approx(1e-3)
         assert (cost.energy_j, cost.dynamic_energy_j, cost.power_w) == (None, None, None)
 
 
@@ -151,11 +148,11 @@ def test_power_comes_from_counter_edges_where_there_are_no_samples() -> None:
 
 def test_a_call_without_kernels_costs_nothing_and_that_is_measured() -> None:
     cost = derived(visit(None, kernels={}))
-    assert cost.time_s is not None and (cost.time_s.mean, cost.visits, cost.kernels) == (0, 1, 0)
-    assert cost.energy_j is not None and cost.energy_j.mean == 0
+    assert (cost.time_s.mean, cost.visits, cost.kernels) == (0, 1, 0)
+    assert cost.energy_j.mean == 0
     assert cost.reasons == {}
     own = visit_cost(visit(None, kernels={}), CALIBRATION)
-    assert own is not None and own.times_s == (0.0,)
+    assert own.times_s == (0.0,)
     assert {own.time_s, own.replay_time_s, own.eager_time_s, own.dynamic_energy_j} == {0.0}
 
 
@@ -182,10 +179,8 @@ def test_a_missing_energy_has_a_reason() -> None:
 
 def test_visits_are_joined_by_mean_and_have_an_interval() -> None:
     cost = derived(visit(stretch(1e-3, 400.0), "a"), visit(stretch(1.02e-3, 404.0), "b"))
-    assert cost.time_s is not None and cost.energy_j is not None
     assert cost.time_s.mean == pytest.approx(1.01e-3)
     assert cost.time_s.count == 30 and cost.visits == 2
-    assert cost.time_s.low is not None and cost.time_s.high is not None
     assert cost.time_s.low < 1e-3 and cost.time_s.high > 1.02e-3
     assert cost.energy_j.mean == pytest.approx((0.4 + 404 * 1.02e-3) / 2)
 
@@ -206,8 +201,6 @@ def test_each_quantity_is_as_wide_as_the_spread_of_its_own_values() -> None:
     of_dynamic = pool_spread(
         [dynamic, (0.4, 201 * 2.01e-3)], scales=[energies, (0.6, 301 * 2.01e-3)]
     )
-    assert cost.time_s and cost.eager_time_s and cost.energy_j
-    assert cost.power_w and cost.dynamic_energy_j
     assert cost.time_s.half_width == pytest.approx(half_width(times, of_times))
     assert cost.eager_time_s.half_width == pytest.approx(half_width((1.1e-3, 1.13e-3), of_times))
     assert cost.energy_j.half_width == pytest.approx(half_width(energies, of_energies))
@@ -225,20 +218,19 @@ def test_of_visits_far_apart_a_time_stays_above_0_and_a_dynamic_energy_need_not(
         (cost.energy_j, True),
         (cost.dynamic_energy_j, False),
     ):
-        assert quantity is not None and quantity.low is not None
         assert (quantity.low > 0) == above
 
 
 def test_one_visit_alone_has_no_interval() -> None:
     cost = derived(visit(stretch(1e-3, 400.0)))
-    assert cost.time_s is not None and (cost.time_s.low, cost.time_s.high) == (None, None)
+    assert (cost.time_s.low, cost.time_s.high) == (None, None)
 
 
 def test_only_measurements_make_a_cost() -> None:
     roles = ("limited", "anchor")
     others = [visit(stretch(9e-3, 700.0), role, role=role) for role in roles]
     cost = derived(visit(stretch(1e-3, 400.0)), *others)
-    assert cost.visits == 1 and cost.time_s is not None
+    assert cost.visits == 1
     assert cost.time_s.mean == pytest.approx(1e-3)
 
 
@@ -266,8 +258,8 @@ def test_visits_at_the_power_limit_make_an_operating_point_of_their_own() -> Non
     limited = visit(low, "limited", role="limited", flags=("at the power limit: 1500 MHz",))
     recovering = visit(low, "low", role="limited", flags=("clock below its highest: 1500 MHz",))
     cost = derived(limited, recovering, full)
-    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(1e-3)
-    assert cost.limited is not None and cost.limited.clock_hz == pytest.approx(1.5e9)
+    assert cost.time_s.mean == pytest.approx(1e-3)
+    assert cost.limited.clock_hz == pytest.approx(1.5e9)
     assert cost.limited.time_s == pytest.approx(2e-3)
     assert cost.limited.dynamic_energy_j == pytest.approx((300 - BASE_W) * 2e-3)
     assert derived(recovering, full).limited is None
@@ -288,16 +280,13 @@ def test_a_time_at_the_limit_is_as_much_longer_as_replays_are() -> None:
         visit(full, "full", neighbours=beside),
         *(visit(each, f"{n}", role="limited", flags=flags) for n, each in enumerate(low)),
     )
-    assert cost.limited is not None
     assert cost.limited.time_s == pytest.approx(2.5 * 3e-6)
     assert cost.limited.clock_hz == pytest.approx(1.4e9)
     assert cost.limited.dynamic_energy_j == pytest.approx(200 * 5e-6)
     restored = visit(full, "full", neighbours=beside, restore=stretch(2e-6, 300.0))
     limited = visit(low[0], "low", role="limited", flags=flags)
     cost = derived(replace(restored, restore=full), limited)
-    assert cost.limited is not None and cost.limited.time_s == pytest.approx(3e-6), (
-        "replays that take no time tell no ratio"
-    )
+    assert cost.limited.time_s == pytest.approx(3e-6), "replays that take no time tell no ratio"
 
 
 def test_each_visit_is_held_against_its_own_campaigns_base_power() -> None:
@@ -308,7 +297,6 @@ def test_each_visit_is_held_against_its_own_campaigns_base_power() -> None:
     ]
     seen = stretch(1e-3, 400.0)
     [cost] = Deriver(campaigns, [visit(seen, "a"), visit(seen, "b", campaign="later")]).costs({})
-    assert cost.dynamic_energy_j is not None
     assert cost.dynamic_energy_j.mean == pytest.approx((0.300 + 0.280) / 2)
 
 
@@ -442,7 +430,6 @@ def test_a_run_counts_the_repeats_that_agree() -> None:
     assert agreeing(repeats[:2]) == sorted(repeats[:2], key=lambda r: r.replay_times_s[0])
     run = replace(samples.model_run(samples.workload()), repeats=tuple(repeats))
     cost = run_cost([run])
-    assert cost is not None and cost.energy_j is not None
     assert cost.time_s.mean == pytest.approx(0.01005)
     assert cost.energy_j.mean == pytest.approx(0.01005 * 200)
     assert cost.power_w == pytest.approx(200)
@@ -456,16 +443,15 @@ def test_runs_of_one_model_are_joined_with_their_spread_flags_and_clock() -> Non
     even = replace(run, repeats=tuple(clocked))
     uneven = replace(run, flags=("b", "c"), repeats=tuple(map(repeat, (0.02, 0.0205, 0.021))))
     found = run_cost([even, uneven])
-    assert found is not None
     assert found.time_s.mean == pytest.approx((2 * 0.01 + 0.02 + 0.0205 + 0.021) / 5)
     assert found.spread == pytest.approx(0.05) and found.is_uneven
     assert found.flags == ("a", "b", "c") and found.clock_hz == pytest.approx(1.74e9)
     close = run_cost([replace(run, repeats=(repeat(0.02), repeat(0.0205)))])
-    assert close is not None and not close.is_uneven, "hosts differ by 3 % from moment to moment"
+    assert not close.is_uneven, "hosts differ by 3 % from moment to moment"
     assert not replace(found, spread=HOSTS_AGREEMENT).is_uneven
     tenth = [replace(each, calls_per_replay=10) for each in clocked]
     per_pass = run_cost([replace(run, repeats=tuple(tenth))])
-    assert per_pass is not None and per_pass.time_s.mean == pytest.approx(0.001)
+    assert per_pass.time_s.mean == pytest.approx(0.001)
 
 
 def test_repeats_that_agree_on_a_host_that_was_held_up_do_not_count() -> None:
@@ -482,9 +468,9 @@ def test_repeats_that_agree_on_a_host_that_was_held_up_do_not_count() -> None:
 def test_a_run_without_power_has_no_energy_and_a_failed_one_no_cost() -> None:
     run = replace(samples.model_run(samples.workload()), repeats=(repeat(0.01, None),))
     cost = run_cost([run])
-    assert cost is not None and (cost.energy_j, cost.power_w) == (None, None)
+    assert (cost.energy_j, cost.power_w) == (None, None)
     half = run_cost([replace(run, repeats=(repeat(0.01, None), repeat(0.01, 150.0)))])
-    assert half is not None and half.energy_j is None and half.power_w == pytest.approx(150)
+    assert half.energy_j is None and half.power_w == pytest.approx(150)
     assert run_cost([replace(run, outcome="error", repeats=())]) is None
     assert run_cost([]) is None
 
@@ -493,7 +479,6 @@ def test_time_among_neighbours_stands_for_the_call_and_adds_base_power_alone() -
     seen = Neighbours(10, (5.0e-5, 6.0e-5, 5.5e-5), (1.0e-5, 1.0e-5, 1.0e-5))
     alone = visit_cost(visit(stretch(4e-6, 300.0, eager=(5e-6,))), CALIBRATION)
     among = visit_cost(visit(stretch(4e-6, 300.0, eager=(5e-6,)), neighbours=seen), CALIBRATION)
-    assert alone is not None and among is not None
     assert among.time_s == pytest.approx(4.5e-6)
     assert among.replay_time_s == alone.replay_time_s == alone.time_s
     assert among.dynamic_energy_j == alone.dynamic_energy_j == pytest.approx(200.0 * 4e-6)
@@ -532,15 +517,15 @@ def test_what_a_call_takes_longer_after_others_is_its_own_code_and_the_usual_str
     ]
     unseen = visit(steady, "n", configuration="other", kernels=None, neighbours=after(code=5e-8))
     found = derived(*seen).after_others
-    assert found is not None and found.code_s == pytest.approx(3e-7) and found.stream_s is None
+    assert found.code_s == pytest.approx(3e-7) and found.stream_s is None
     deriver = Deriver([replace(CONTEXT, calibration=CALIBRATION)], [*seen, *streams, unseen])
     costs = deriver.costs({})
     known = {cost.configuration: cost.after_others for cost in costs}
     both = known.pop(seen[0].configuration)
-    assert both is not None and both.code_s == found.code_s
+    assert both.code_s == found.code_s
     assert both.stream_s == pytest.approx(3e-7), "twice the median, whatever is launched how often"
     for each in known.values():
-        assert each is not None and each.code_s == pytest.approx(5e-8)
+        assert each.code_s == pytest.approx(5e-8)
         assert each.stream_s == pytest.approx(1.5e-7), "one kernel, where none were recorded too"
     assert (
         derived(visit(steady, "e", neighbours=Neighbours(1, (1e-5,), (1e-6,)))).after_others is None
@@ -555,11 +540,11 @@ def test_hot_weights_are_a_state_of_their_own() -> None:
         visit(steady, "b", neighbours=seen[1]),
         visit(steady, "c", weights="hot", neighbours=seen[2]),
     )
-    assert both.time_s is not None and both.time_s.mean == pytest.approx(3e-6)
-    assert both.hot is not None and both.hot.time_s == pytest.approx(1e-6)
+    assert both.time_s.mean == pytest.approx(3e-6)
+    assert both.hot.time_s == pytest.approx(1e-6)
     assert HOT_ALONE not in both.flags
     alone = derived(visit(steady, "d", weights="hot", neighbours=seen[2]))
-    assert alone.time_s is not None and alone.time_s.mean == pytest.approx(1e-6)
+    assert alone.time_s.mean == pytest.approx(1e-6)
     assert HOT_ALONE in alone.flags
 
 
@@ -567,7 +552,7 @@ def test_visits_under_another_workload_make_no_cost() -> None:
     steady = stretch(1e-6, 300.0)
     cost = derived(visit(steady, "a"), visit(stretch(9e-6, 300.0), "b", access="reused"))
     assert cost.visits == 1
-    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(1e-6)
+    assert cost.time_s.mean == pytest.approx(1e-6)
 
 
 def test_samples_that_tell_of_the_end_are_left_out() -> None:
@@ -602,11 +587,10 @@ def test_visits_of_reused_outputs_stand_for_a_call_where_there_are_any(
     newer = visit(stretch(1e-3, 300.0), "c", outputs="reused")
     for visits in ((*older, newer), (newer, *older)):
         cost = derived(*visits)
-        assert cost.time_s is not None and cost.power_w is not None
         assert (cost.visits, cost.time_s.count) == (1, 15)
         assert (cost.time_s.mean, cost.power_w.mean) == pytest.approx((1e-3, 300.0))
     alone = derived(*older)
-    assert alone.visits == 2 and alone.time_s is not None
+    assert alone.visits == 2
     assert alone.time_s.mean == pytest.approx(2e-3)
 
 
@@ -620,10 +604,10 @@ def test_visits_at_the_power_limit_are_of_the_same_outputs(before: Outputs | Non
     high = replace(stretch(1e-3, 400.0), clock_samples_hz=(1.98e9,) * 9)
     newer, older = (visit(high, f"full {o}", outputs=o) for o in ("reused", before))
     both = derived(limited(1.2e9, before), limited(1.5e9, "reused"), newer, older)
-    assert both.limited is not None and both.limited.clock_hz == pytest.approx(1.5e9)
+    assert both.limited.clock_hz == pytest.approx(1.5e9)
     assert derived(limited(1.2e9, before), newer, older).limited is None
     only = derived(limited(1.2e9, before), older)
-    assert only.limited is not None and only.limited.clock_hz == pytest.approx(1.2e9)
+    assert only.limited.clock_hz == pytest.approx(1.2e9)
 
 
 @pytest.mark.parametrize("before", ["fresh", None])
@@ -666,8 +650,8 @@ def test_hot_weights_stay_a_state_beside_reused_outputs(of_hot: Outputs | None) 
     older = visit(stretch(3e-3, 300.0), "older")
     newer = visit(stretch(2e-3, 300.0), "newer", outputs="reused")
     cost = derived(hot, older, newer)
-    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(2e-3)
-    assert cost.hot is not None and cost.hot.time_s == pytest.approx(1e-3)
+    assert cost.time_s.mean == pytest.approx(2e-3)
+    assert cost.hot.time_s == pytest.approx(1e-3)
     assert HOT_ALONE not in cost.flags
 
 
@@ -677,8 +661,8 @@ def test_hot_weights_do_not_displace_cold_ones(before: Outputs | None) -> None:
     hot = visit(stretch(1e-3, 300.0), "hot", weights="hot", outputs="reused")
     cold = visit(stretch(2e-3, 300.0), "cold", outputs=before)
     cost = derived(hot, cold)
-    assert cost.time_s is not None and cost.time_s.mean == pytest.approx(2e-3)
-    assert cost.hot is not None and cost.hot.time_s == pytest.approx(1e-3)
+    assert cost.time_s.mean == pytest.approx(2e-3)
+    assert cost.hot.time_s == pytest.approx(1e-3)
     assert HOT_ALONE not in cost.flags
 
 

@@ -60,14 +60,12 @@ def test_quiet_times_of_two_samples_agree_where_their_medians_do_not() -> None:
 def test_how_much_slower_a_host_was_than_in_its_quiet_tenth() -> None:
     blocks_s = [2.0] * 10 + [3.0] * 60 + [5.0] * 30
     found = host_slowdown(blocks_s)
-    assert found is not None
     assert (found.median, found.low, found.high) == (1.5, 1.0, 2.5)
     assert round(QUIET_SHARE * len(blocks_s)) == 10
 
 
 def test_the_range_of_a_slowdown_is_from_the_5th_to_the_95th_percentile() -> None:
     found = host_slowdown([float(n) for n in range(101)])
-    assert found is not None
     quiet = statistics.fmean(range(11))
     assert (found.low, found.median, found.high) == (5 / quiet, 50 / quiet, 95 / quiet)
 
@@ -138,7 +136,6 @@ def test_how_slow_a_host_was_is_told_of_all_groups_each_by_its_own_quiet_time() 
         {"x": [s * n for n in slower], "y": [s * n for n in slower]} for s in (1e-6, 1e-4)
     )
     found = host_slowdown_in([*moment("t1", short), *moment("t2", {"z": long["x"], **long})])
-    assert found is not None
     assert (found.median, found.low, found.high) == pytest.approx((1.5, 1.0, 2.0))
     assert host_slowdown_in([]) is None
 
@@ -170,42 +167,39 @@ def test_passes_are_joined_until_they_last_as_long_as_a_block() -> None:
 
 def test_a_runs_time_is_quiet_and_its_median_that_of_all_blocks() -> None:
     cost = run_cost([run(2.0, 2.0, 2.0)])
-    assert cost is not None and cost.slowdown is not None
     assert cost.time_s.mean == pytest.approx(PASS_S)
     assert cost.time_s.median == pytest.approx(2 * PASS_S)
     assert cost.slowdown.median == pytest.approx(2.0)
     assert "2.00 times as long as in quiet moments" in cost.slowdown.words
     older = run_cost([replace(run(2.0, 2.0, 2.0), facts={})])
-    assert older is not None and older.slowdown is None
+    assert older.slowdown is None
     assert older.time_s.mean == pytest.approx(1.8 * PASS_S)
 
 
 def test_the_energy_of_a_quiet_pass_lacks_base_power_over_the_time_that_it_is_shorter() -> None:
     cost = run_cost([run(2.0, 2.0, 2.0)], base_power_w=120.0)
-    assert cost is not None and cost.energy_j is not None
     calm_s = 1.8 * PASS_S
     assert cost.energy_j.mean == pytest.approx(200 * calm_s - 120 * (calm_s - PASS_S))
     assert cost.power_w == pytest.approx(cost.energy_j.mean / PASS_S)
     unknown = run_cost([run(2.0, 2.0, 2.0)])
-    assert unknown is not None and unknown.energy_j is not None
     assert unknown.energy_j.mean == pytest.approx(200 * calm_s)
 
 
 def test_blocks_of_all_runs_count_together_and_all_must_have_them() -> None:
     slow, quiet = run(2.0, 2.0), run(1.0, 1.0)
     both = run_cost([slow, quiet])
-    assert both is not None and both.slowdown is not None
+    assert both.slowdown is not None
     assert both.time_s.count == 120 and both.time_s.mean == pytest.approx(PASS_S)
     mixed = run_cost([slow, replace(quiet, facts={})])
-    assert mixed is not None and mixed.slowdown is None
+    assert mixed.slowdown is None
     assert run_blocks_s([slow, replace(quiet, facts={})]) == []
 
 
 def test_a_run_of_few_blocks_has_no_quiet_time() -> None:
     few = run_cost([run(2.0, blocks=LEAST_BLOCKS - 1)])
-    assert few is not None and few.slowdown is None
+    assert few.slowdown is None
     enough = run_cost([run(2.0, blocks=LEAST_BLOCKS)])
-    assert enough is not None and enough.slowdown is not None
+    assert enough.slowdown is not None
 
 
 def calls(count: int) -> list[Call]:
@@ -261,7 +255,7 @@ HERE_S = {A: 3e-6, B: 9e-6, C: 8e-6, D: 8e-6}
 def test_a_factor_weighs_calls_by_how_often_a_pass_makes_them() -> None:
     there_s = {A: 2e-6, B: 1e-6}
     found = host_factor(HERE_S, there_s, PASSES)  # type: ignore[arg-type]
-    assert found is not None and (found.calls, found.passes) == (2, 1)
+    assert (found.calls, found.passes) == (2, 1)
     assert found.factor == pytest.approx((30 + 9) / (20 + 1))
 
 
@@ -278,7 +272,7 @@ def test_a_factor_rests_on_passes_that_are_known_nearly_whole(
     there_s: dict[tuple[str, str], float], factor: float, passes: int
 ) -> None:
     found = host_factor(HERE_S, there_s, PASSES)  # type: ignore[arg-type]
-    assert found is not None and found.passes == passes
+    assert found.passes == passes
     assert found.factor == pytest.approx(factor)
 
 

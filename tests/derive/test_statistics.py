@@ -81,7 +81,7 @@ def test_slope_is_between_the_outer_edges() -> None:
 
 def test_spread_is_pooled_over_configurations() -> None:
     pooled = pool_spread([[1.0, 1.02], [50.0, 51.0], [7.0]])
-    assert pooled is not None and pooled.degrees == 2
+    assert pooled.degrees == 2
     expected = (
         statistics.variance([1.0, 1.02]) / 1.01**2 + statistics.variance([50, 51]) / 50.5**2
     ) / 2
@@ -93,7 +93,7 @@ def test_spread_is_pooled_over_configurations() -> None:
 def test_a_spread_is_relative_to_the_scale_given() -> None:
     """Dynamic energies near 0 J differ by little of the energies that they are part of."""
     pooled = pool_spread([[0.001, -0.001], [7.0]], scales=[[0.09, 0.11], [8.0]])
-    assert pooled is not None and pooled.degrees == 1
+    assert pooled.degrees == 1
     assert pooled.relative == pytest.approx(0.002 / math.sqrt(2) / 0.1)
     assert half_width([0.0], pooled) == 0
     assert half_width([0.0], pooled, scale=0.1) == pytest.approx(2.776 * 0.002 / math.sqrt(2))
@@ -101,10 +101,10 @@ def test_a_spread_is_relative_to_the_scale_given() -> None:
 
 def test_the_spread_is_that_which_two_thirds_of_the_pairs_do_not_exceed() -> None:
     pairs_of_one = pool_spread([[1.0, 1.02, 2.0, 2.2, 7.0]])
-    assert pairs_of_one is not None and pairs_of_one.degrees == 2
+    assert pairs_of_one.degrees == 2
     assert pairs_of_one.relative == pytest.approx(0.2 / 2.1 / math.sqrt(2)), "the wider of two"
     hundred = pool_spread([[100.0 - n / 2, 100.0 + n / 2] for n in range(1, 101)])
-    assert hundred is not None and hundred.degrees == 100
+    assert hundred.degrees == 100
     assert hundred.relative == pytest.approx(0.69 / math.sqrt(2)), "68.3 % of 100: the 69th"
 
 
@@ -112,7 +112,7 @@ def test_a_single_visit_has_an_interval_only_from_the_pooled_spread() -> None:
     assert half_width([5.0], None) is None
     pooled = pool_spread([[1.0, 1.02], [50.0, 51.0]])
     width = half_width([5.0], pooled)
-    assert width is not None and width > 0
+    assert width > 0
 
 
 def test_a_width_is_students_t_times_a_deviation_shrunk_towards_the_pooled_one() -> None:
@@ -134,9 +134,8 @@ def test_intervals_of_pairs_cover_the_truth_as_often_as_stated() -> None:
     inside = 0
     for pair in pairs:
         width = half_width(pair, pooled)
-        assert width is not None
         inside += abs(statistics.fmean(pair) - 1) <= width
-    assert pooled is not None and pooled.relative == pytest.approx(0.01, rel=0.15)
+    assert pooled.relative == pytest.approx(0.01, rel=0.15)
     # Five degrees of freedom make an interval of normal values rather too wide than too narrow.
     assert 0.95 <= inside / len(pairs) < 1
 
@@ -146,5 +145,4 @@ def test_a_few_wild_pairs_do_not_widen_the_others() -> None:
     pairs = [[noise.gauss(1, 0.01), noise.gauss(1, 0.01)] for _ in range(400)]
     calm = pool_spread(pairs)
     wild = pool_spread([*pairs, *([1.0, 2.0] for _ in range(20))])
-    assert calm is not None and wild is not None
     assert wild.relative < 1.15 * calm.relative

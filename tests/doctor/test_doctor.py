@@ -40,7 +40,6 @@ def the_fault(name: str, found: str, advice: str, *, blocks: bool) -> Finding:
     fault = wrong[0]
     assert fault.result == "not"
     assert re.search(found, fault.found), fault.found
-    assert fault.advice is not None
     assert re.search(advice, fault.advice), fault.advice
     assert fault.advice.endswith("."), "a sentence"
     assert fault.blocks == blocks

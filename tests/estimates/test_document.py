@@ -57,7 +57,7 @@ def test_all_of_it_comes_back(estimator: Estimator) -> None:
         "reach",
     ):
         assert getattr(found, name) == getattr(before, name)
-    assert before.power is not None and found.power is not None
+    assert found.power is not None
     assert 12 <= len(before.power.points) < len(before.time.points)
     assert len({*asdict(before.reach).values()}) == 2, "no two of them are the same number"
     assert back.sums.energy is not None and back.sums.energy != back.sums.time
@@ -87,74 +87,36 @@ def test_another_format_is_told(found: Json, told: str) -> None:
         from_document(found)
 
 
-def _shorter(document: Json) -> None:
-    document["families"]["memory"]["columns"].pop()
-
-
-def _longer(document: Json) -> None:
-    kernel = document["families"]["memory"]["time"]["kernel"]
-    kernel["lengths"] = [*kernel["lengths"], 1.0]
-
-
-def _rows(document: Json) -> None:
-    document["families"]["memory"]["power"]["rows"].pop()
-
-
-def _without_power(document: Json) -> None:
-    document["families"]["memory"]["power"] = None
-
-
-def _without_energies_of_sums(document: Json) -> None:
-    del document["sums"]["energy"]
-
-
-def _infinite_sums(document: Json) -> None:
-    document["sums"]["time"] = 1e999
-
-
-def _negative_sums(document: Json) -> None:
-    document["sums"]["energy"] = -0.5
-
-
-def _knots_out_of_order(document: Json) -> None:
-    document["families"]["memory"]["watts"]["knots"].reverse()
-
-
-def _a_knot_without_a_value(document: Json) -> None:
-    document["families"]["memory"]["slower"]["values"].pop()
-
-
-def _without_energy(document: Json) -> None:
-    document["families"]["memory"]["reach"]["energy"] = None
-
-
-def _infinite(document: Json) -> None:
-    document["configurations"] = 1e999
-
-
-def _no_base64(document: Json) -> None:
-    document["families"]["memory"]["points"] += "*"
-
-
-def _no_zlib(document: Json) -> None:
-    document["families"]["memory"]["points"] = "QUJD"
-
-
-def _a_list(document: Json) -> None:
-    document["usual"] = [1]
-
-
-DAMAGES = (
-    *(_shorter, _longer, _rows, _without_power, _without_energies_of_sums, _without_energy),
-    *(_knots_out_of_order, _a_knot_without_a_value),
-    *(_infinite_sums, _negative_sums, _infinite, _no_base64, _no_zlib, _a_list),
-)
+MEMORY = ("families", "memory")
+DAMAGES: dict[str, tuple[tuple[str, ...], Callable[[Json], Json]]] = {
+    # where the document is damaged, and what then stands there
+    "a column is missing": ((*MEMORY, "columns"), lambda found: found[:-1]),
+    "a length too many": ((*MEMORY, "time", "kernel", "lengths"), lambda found: [*found, 1.0]),
+    "no noise": ((*MEMORY, "time", "kernel"), lambda found: {**found, "noise": None}),
+    "weights in words": ((*MEMORY, "time", "weights"), lambda found: "many"),
+    "a row is missing": ((*MEMORY, "power", "rows"), lambda found: found[:-1]),
+    "no power": ((*MEMORY, "power"), lambda found: None),
+    "no energy of sums": (("sums",), lambda found: {"time": found["time"]}),
+    "infinite sums": (("sums", "time"), lambda found: 1e999),
+    "negative sums": (("sums", "energy"), lambda found: -0.5),
+    "knots out of order": ((*MEMORY, "watts", "knots"), lambda found: found[::-1]),
+    "a knot without a value": ((*MEMORY, "slower", "values"), lambda found: found[:-1]),
+    "no energy": ((*MEMORY, "reach", "energy"), lambda found: None),
+    "infinitely many": (("configurations",), lambda found: 1e999),
+    "no base64": ((*MEMORY, "points"), lambda found: found + "*"),
+    "too few points": ((*MEMORY, "points"), lambda found: found[:-1]),
+    "no zlib": ((*MEMORY, "points"), lambda found: "QUJD"),
+    "a list": (("usual",), lambda found: [1]),
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_one_message(estimator: Estimator, damage: Callable[[Json], None]) -> None:
-    document = written(estimator)
-    damage(document)
+def test_damage_is_one_message(estimator: Estimator, damage: str) -> None:
+    document = place = written(estimator)
+    (*path, last), change = DAMAGES[damage]
+    for name in path:
+        place = place[name]
+    place[last] = change(place[last])
     with pytest.raises(InputError, match=r"damaged estimates: .*; opdb learn makes them anew"):
         from_document(document)
 

@@ -74,10 +74,8 @@ def test_a_sum_errs_as_what_is_estimated_of_it_without_its_family(
     seconds = joules = 0.0
     for key, n in asked.counts.items():
         of_time, dynamic = costs[key].time_s, costs[key].dynamic_energy_j
-        assert of_time is not None and dynamic is not None
         seconds += n * of_time.mean
         joules += n * (BASE_W * of_time.mean + dynamic.mean)
-    assert whole.energy_j is not None
     assert found.times == (SumError("b", math.log(whole.time_s / seconds), whole.deviation),)
     [of_energy] = found.energies
     assert of_energy.error == pytest.approx(math.log(whole.energy_j / joules))
@@ -103,7 +101,7 @@ def test_left_out_estimates_are_those_learned_without_a_family(left_out: str) ->
     family = estimator.families["memory"]
     ordered = sorted(examples, key=lambda e: e.configuration.key)
     kept = [row for row, e in enumerate(ordered) if e.models != {left_out}]
-    assert family.power is not None and family.watts is not None
+    assert family.power is not None
     assert family.metered == tuple(range(len(ordered)))
 
     def without(process: Process, values: Matrix) -> Process:
@@ -123,10 +121,8 @@ def test_left_out_estimates_are_those_learned_without_a_family(left_out: str) ->
     assert found.costs.keys() == expected.costs.keys()
     for key, cost in expected.costs.items():
         one, other = found.costs[key], cost
-        assert one.time_s is not None and other.time_s is not None
         assert one.time_s.mean == pytest.approx(other.time_s.mean, rel=1e-3)
         assert one.time_s.high == pytest.approx(other.time_s.high, rel=1e-3)
-        assert one.dynamic_energy_j is not None and other.dynamic_energy_j is not None
         assert one.dynamic_energy_j.mean == pytest.approx(other.dynamic_energy_j.mean, rel=1e-3)
         assert one.dynamic_energy_j.high == pytest.approx(other.dynamic_energy_j.high, rel=1e-3)
     counts = dict.fromkeys(found.costs, 3.0)
@@ -178,7 +174,6 @@ def drawn_errors(families: int = 12, each: int = 20) -> list[SumError]:
 def test_a_twentieth_of_the_errors_lies_outside_and_the_score_is_the_best() -> None:
     errors = drawn_errors(families=40)
     found = width_of(errors)
-    assert found is not None
     outside = sum(abs(e.error) > found * unit_of(e.deviation) for e in errors)
     assert 0.03 * len(errors) < outside < 0.06 * len(errors)
 
@@ -192,13 +187,13 @@ def test_few_families_leave_more_room() -> None:
     """A family of n sums counts as √n independent ones: the level is 0.95 (m + 1) / m of m."""
     alone = [SumError(str(n), (n + 1) / 100, 0.1) for n in range(19)]
     widest = width_of(alone)
-    assert widest is not None and widest * unit_of(0.1) == pytest.approx(0.19, rel=1e-4)
+    assert widest * unit_of(0.1) == pytest.approx(0.19, rel=1e-4)
     many = [SumError(str(n), (n + 1) / 1000, 0.1) for n in range(100)]
     found = width_of(many)
-    assert found is not None and found * unit_of(0.1) == pytest.approx(0.096, rel=1e-3)
+    assert found * unit_of(0.1) == pytest.approx(0.096, rel=1e-3)
     of_ten = [SumError(str(n % 10), (n + 1) / 1000, 0.1) for n in range(1000)]
     found = width_of(of_ten)
-    assert found is not None and found * unit_of(0.1) == pytest.approx(0.96, rel=1e-3)
+    assert found * unit_of(0.1) == pytest.approx(0.96, rel=1e-3)
 
 
 def test_a_family_of_many_sums_does_not_decide() -> None:
@@ -206,12 +201,11 @@ def test_a_family_of_many_sums_does_not_decide() -> None:
     few = [SumError(str(n), 0.3, 0.1) for n in range(19)]
     many = [SumError("many", 0.001, 0.1)] * 400
     found = width_of(few + many)
-    assert found is not None and found * unit_of(0.1) == pytest.approx(0.3, rel=1e-4)
+    assert found * unit_of(0.1) == pytest.approx(0.3, rel=1e-4)
 
 
 def test_too_few_families_tell_nothing(estimator: Estimator) -> None:
     errors = drawn_errors(families=FEWEST_FAMILIES)
-    assert width_of(errors) is not None
     fewer = [each for each in errors if each.family != "3"]
     assert width_of(fewer) is None
     both = SumErrors(tuple(errors), tuple(errors))

@@ -159,5 +159,5 @@ def test_calls_show_the_cache_that_a_harvest_sees(name: str, said: dict[str, Any
     """So that the memory of workloads is told apart that were harvested before it was recorded."""
     for batch_size in (1, 2, 5):
         workload = harvested(name, batch_size=batch_size, **said)
-        assert workload.memory is not None and workload.memory.cache_bytes
+        assert workload.memory.cache_bytes
         assert found_bytes(workload) == workload.memory.cache_bytes

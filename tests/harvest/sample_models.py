@@ -288,7 +288,7 @@ def ends_in_forward(m: Any, x: Tensor) -> Any:
 
 def unhashable() -> Built:
     class Unhashable(nn.ReLU):
-        __hash__ = None  # type: ignore[assignment]
+        __hash__ = None
 
     return Unhashable(), (torch.randn(2, 4),)
 

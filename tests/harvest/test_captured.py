@@ -61,7 +61,7 @@ def test_a_model_that_asks_is_run_again_and_told_that_it_is_captured(
     found = own(name)
     assert passes == [False, True]
     assert added(found)[0] == {"arange": 1, "ge": 1, "getitem": 2}
-    assert found.captured is not None and found.failure is None
+    assert found.failure is None
     assert masks(found.workload) == [False] and masks(found.captured) == [True]
     assert found.captured.captured and not found.workload.captured
     assert found.captured.unsupported == {}
@@ -71,7 +71,6 @@ def test_a_model_that_asks_is_run_again_and_told_that_it_is_captured(
 
 def test_its_key_is_its_own_and_its_runs_are_the_models() -> None:
     found = own("causal")
-    assert found.captured is not None
     assert found.captured.key != found.workload.key == found.captured.model_key
     assert replace(found.captured, captured=False).key == found.workload.key
     assert harvest(ModelSpec(captured_models.path("causal"))) == found.workload
@@ -117,7 +116,7 @@ def test_nothing_stays_of_what_was_told() -> None:
 def test_gpt2_masks_its_padding_itself_while_captured() -> None:
     found = own("padded_gpt2")
     assert added(found)[0].keys() >= {"arange", "le"}
-    assert found.captured is not None and found.captured.unsupported == {}
+    assert found.captured.unsupported == {}
     assert not any(masks(found.workload)) and all(masks(found.captured))
     assert "item" in added(found)[1]  # eager looks whether there is any padding
 
@@ -132,5 +131,4 @@ def test_gpt2_alone_masks_what_its_version_of_transformers_masks() -> None:
         return
     more, fewer = added(found)
     assert more.keys() >= {"arange", "le", "add"} and not fewer
-    assert found.captured is not None
     assert masks(found.workload) == [False] and masks(found.captured) == [True]

@@ -179,7 +179,6 @@ def test_sparse_weights_take_what_they_store() -> None:
     """Two indices and a value for each of 50 numbers, beside the linear layer's 36."""
     for name in ("sparse_buffer", "sparse_parameter"):
         memory = own(name).memory
-        assert memory is not None
         assert memory.weight_bytes == 36 * 4 + 50 * (2 * 8 + 4)
 
 

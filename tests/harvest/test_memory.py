@@ -150,7 +150,7 @@ def test_buffers_that_have_the_batch_in_their_shape_are_told_apart(
 def test_a_batch_norm_trains_no_cache() -> None:
     """Its running mean has as many numbers as the batch has images, and is written to."""
     found = harvest(ModelSpec("resnet18", batch_size=64, phase="training")).memory
-    assert found is not None and found.cache_bytes == 0
+    assert found.cache_bytes == 0
 
 
 def _measured(name: str, where: str, mode: str = "eager") -> dict[int, int]:
@@ -193,7 +193,6 @@ def test_memory_grows_with_the_batch_as_it_was_measured_to(
     needs = {}
     for batch in (low, high):
         seen = harvest(ModelSpec(name, batch_size=batch, phase=phase)).memory  # type: ignore[arg-type]
-        assert seen is not None
         needs[batch] = seen.weight_bytes + seen.input_bytes + seen.peak_bytes
     assert needs[high] < measured[high]
     grown = measured[high] - measured[low]

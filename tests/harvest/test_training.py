@@ -44,12 +44,13 @@ def after_loss(workload: Workload) -> list[Call]:
     return list(workload.calls[first:])
 
 
-def run_by_autograd(name: str) -> Counter[str]:
+def run_by_autograd(name: str, size: tuple[int, ...] | None = None) -> Counter[str]:
     """Return how often a real backward pass on this processor runs what, by the profiler's names.
 
     No mode watches it: modes change what autograd does.
     """
-    loaded = load(ModelSpec(name, phase="training", batch_size=2), device="cpu")
+    request = ModelSpec(name, phase="training", batch_size=2, input_size=size)
+    loaded = load(request, device="cpu")
     outputs = loaded.module(*loaded.args, **loaded.kwargs)
     loss = Loss.of(outputs)(outputs)
     with profile() as seen:
@@ -72,7 +73,8 @@ NODES = {
     "name", ["resnet50", "vgg16", "mobilenet_v2", "densenet121", "googlenet", "distilbert"]
 )
 def test_the_backward_pass_is_what_autograd_runs(name: str) -> None:
-    workload, real = trained(name), run_by_autograd(name)
+    size = (16,) if name == "distilbert" else (3, 64, 64)
+    workload, real = trained(name, input_size=size), run_by_autograd(name, size)
     assert workload.unsupported == {}
     found = titles(workload)
     for node, kind in NODES.items():
@@ -80,13 +82,6 @@ def test_the_backward_pass_is_what_autograd_runs(name: str) -> None:
         assert found[f"{kind} backward"] == evaluated, kind
     added = Counter(bool(c.parameters.get("inplace")) for c in sums(workload))
     assert (added[False], added[True]) == (real["aten::add"], real["aten::add_"])
-
-
-def test_densenet_adds_gradients_more_often_than_it_does_anything_else() -> None:
-    workload = trained("densenet121")
-    assert len(sums(workload)) == 535
-    does_work = titles(workload)
-    assert does_work["sgd update"] == 1 and does_work["conv2d backward"] == 120
 
 
 def test_a_step_is_in_order_and_ends_with_the_update() -> None:

@@ -77,6 +77,7 @@ def test_a_harvest_says_that_it_ran_with_random_values() -> None:
     assert harvest_in_both(checked(ModelSpec("mlp"))).notes == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_detector_is_harvested_whole(batch: int) -> None:
     found = harvest(ModelSpec("ssdlite320_mobilenet_v3_large", batch_size=batch))
@@ -89,6 +90,7 @@ def test_a_detector_is_harvested_whole(batch: int) -> None:
     assert images[0] == [batch, 3, 320, 320]
 
 
+@pytest.mark.slow
 def test_a_detector_takes_a_gpus_way_through_its_boxes() -> None:
     found = harvest(ModelSpec("fasterrcnn_mobilenet_v3_large_320_fpn"))
     assert found.unsupported == {}

@@ -107,8 +107,7 @@ def _without_input_gradients(call: Configuration) -> Configuration:
 
 def recorded() -> dict[str, Any]:
     """Return the file: `kinds`, and `calls` as pairs of a configuration's text and the answers."""
-    document: dict[str, Any] = json.loads(FILE.read_text())
-    return document
+    return json.loads(FILE.read_text())
 
 
 def lines(calls: list[str]) -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from opdb.errors import InputError
 from opdb.meters import Reading
 
 
@@ -19,13 +18,10 @@ class ReplayMeter:
     name = "replay"
 
     def __init__(self, path: Path, *, start_s: float = 0.0) -> None:
-        try:
-            trace = json.loads(path.read_text())
-            self._power: list[list[float]] = trace["power"]
-            self._counter: list[list[float]] = trace["counter"]
-            self._clock: list[list[float]] = trace["clock"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is not a recorded trace: {error}") from error
+        trace = json.loads(path.read_text())
+        self._power: list[list[float]] = trace["power"]
+        self._counter: list[list[float]] = trace["counter"]
+        self._clock: list[list[float]] = trace["clock"]
         self._start_s = start_s
 
     def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:

@@ -150,7 +150,7 @@ def test_why_it_cannot_be_read(tmp_path: Path) -> None:
     unreadable = tmp_path / "intel-rapl:1" / "energy_uj"
     unreadable.mkdir(parents=True)  # even root cannot read a folder
     said = unavailable_reason(tmp_path)
-    assert said is not None and str(unreadable) in said and said.endswith("it needs root")
+    assert str(unreadable) in said and said.endswith("it needs root")
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")

@@ -21,8 +21,7 @@ def _built(kind: str, **others: Any) -> nn.Module:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     auto: Any = AutoModelForCausalLM
-    made: nn.Module = auto.from_config(AutoConfig.for_model(kind, **{**SIZES, **others}))
-    return made
+    return auto.from_config(AutoConfig.for_model(kind, **{**SIZES, **others}))
 
 
 def llama() -> nn.Module:
@@ -50,8 +49,7 @@ def encoder() -> nn.Module:
     from transformers import BertConfig, BertModel
 
     config = BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
-    made: nn.Module = BertModel(config)
-    return made
+    return BertModel(config)
 
 
 def linear() -> nn.Module:

@@ -93,13 +93,6 @@ def test_tied_parameters_stay_tied_on_meta() -> None:
     assert one.weight.is_meta and not weight.is_meta
 
 
-def test_registering_is_restored_after_a_failure() -> None:
-    register = nn.Module.register_parameter
-    with pytest.raises(RuntimeError), parameters_on_meta():
-        raise RuntimeError
-    assert nn.Module.register_parameter is register
-
-
 def test_inputs_as_data() -> None:
     inputs = {
         "args": [{"shape": ["batch", 7], "dtype": "int64", "values": {"range": [0, 50]}}],

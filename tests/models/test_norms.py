@@ -78,8 +78,7 @@ def test_a_batch_of_one_image_in_a_list_has_statistics_too() -> None:
 
         def forward(self, images: list[Tensor]) -> Tensor:
             pooled = torch.stack(images).mean((2, 3), keepdim=True)  # one value a channel and image
-            out: Tensor = self.norm(pooled)
-            return out
+            return self.norm(pooled)
 
     module = Detector()
     made = loaded(module, [torch.ones(3, 4, 4)])

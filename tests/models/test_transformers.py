@@ -129,14 +129,6 @@ def test_attention_is_torchs_and_rotary_frequencies_keep_their_dtype() -> None:
     assert {buffer.dtype for buffer in llama.buffers()} == {torch.float32}
 
 
-def test_two_loads_give_the_same_numbers() -> None:
-    request = ModelSpec("distilbert", input_size=(4,))
-    first, second = (load(request, device="cpu") for _ in range(2))
-    assert torch.equal(first.args[0], second.args[0])
-    for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
 @pytest.mark.parametrize(
     ("request_", "message"),
     [

@@ -246,8 +246,7 @@ def counted_backward(outputs: Any, wanted: Iterable[Tensor]) -> int:
     differing = [t for t in torch.utils._pytree.tree_leaves(outputs) if t.requires_grad]
     with counter_of_groups() as counter:
         torch.autograd.grad(differing, list(wanted), [torch.empty_like(t) for t in differing])
-    counted: int = counter.get_total_flops()
-    return counted
+    return counter.get_total_flops()
 
 
 class Leaves(torch.overrides.TorchFunctionMode):

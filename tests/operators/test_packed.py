@@ -65,7 +65,6 @@ def test_a_layer_of_a_packed_sequence_comes_back(name: str, order: tuple[int, ..
     layer, given = LAYERS[name].eval(), packed(order)
     configuration = Configuration.from_json(described(layer, given).json)
     built = build(configuration, form="module")
-    assert built.module is not None
     again = describe_module(built.module, built._args, {}, Weights(built.weights))
     assert again.json == configuration.json
     built.module.load_state_dict(layer.state_dict())

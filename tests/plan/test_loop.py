@@ -65,11 +65,11 @@ def test_many_failures_in_a_row_stop_nothing(store: Store) -> None:
     found, heard = built(store, replace(REQUEST, target=1.0), *both)
     assert any("failed in a row" in text for text in heard.said)
     one, other = found.standings
-    assert not one.left and one.answer is not None
+    assert not one.left
     assert one.answer.prediction.coverage_time == 0
-    assert not other.left and other.answer is not None
+    assert not other.left
     assert other.answer.prediction.coverage_time == 1
-    assert found.survey is not None and len(found.survey.failed) == len(many) + 1
+    assert len(found.survey.failed) == len(many) + 1
     visits = len(heard.visits)
     again, heard = built(store, replace(REQUEST, target=1.0), *both)
     assert again.benched == 0 and heard.visits == [] and visits > len(many)

@@ -41,7 +41,7 @@ def test_what_was_measured_is_as_measured(known: tuple[list[Workload], dict[str,
     sizes = sizes_of(configurations_of(workloads).values(), costs)
     for key, cost in costs.items():
         size = sizes[key]
-        assert size is not None and cost.time_s is not None and size.doubt == 1
+        assert size.doubt == 1
         assert size.time_s == cost.time_s.mean
         assert cost.dynamic_energy_j is None or size.dynamic_energy_j >= 0
 
@@ -57,7 +57,6 @@ def test_what_was_not_is_sized_by_its_kin_and_doubted(
     errors = []
     for key in costs.keys() - half.keys():
         size, time = sizes[key], costs[key].time_s
-        assert size is not None and time is not None
         assert 1 <= size.doubt <= math.exp(DOUBT * FARTHEST)
         if time.mean > 0 and size.time_s > 0:
             errors.append(abs(math.log(size.time_s / time.mean)))
@@ -121,7 +120,6 @@ def test_shares_add_up_and_doubt_takes_from_what_is_measured(
     sizes = sizes_of(workload.occurrences(), some)
     plain = shares_of(counts(workload), sizes, 120.0)
     doubted = shares_of(counts(workload), sizes, 120.0, doubted=True)
-    assert plain is not None and doubted is not None
     for shares in (plain, doubted):
         for quantity in (0, 1):
             assert sum(both[quantity] for both in shares.values()) == pytest.approx(1)

@@ -148,7 +148,7 @@ def test_the_page_adds_up_what_the_database_holds(seen: Seen, made: ReportPage) 
         for row in parts["kinds"]:
             if row["part"] in time_s:
                 assert (row["time_s"] or 0) == pytest.approx(time_s[row["part"]], rel=1e-9)
-                energy_j = dynamic_j[row["part"]] + of.base_power_w * time_s[row["part"]]  # type: ignore[operator]
+                energy_j = dynamic_j[row["part"]] + of.base_power_w * time_s[row["part"]]
                 assert (row["energy_j"] or 0) == pytest.approx(energy_j, rel=1e-9)
         whole_s = math.fsum(row["time_s"] or 0 for row in parts["kinds"])
         assert whole_s == pytest.approx(found.time_s, rel=1e-9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform as python_platform
 import resource
@@ -11,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ from opdb.models import LoadedModel, load
 from opdb.progress import Progress
 from opdb.records import Json, ModelRun, Workload
 from opdb.runs import DriverOptions, ImageOptions, ModelPolicy, ModelRunSpec
-from opdb.spec import MIXED, ModelSpec, describe
+from opdb.spec import MIXED, ModelSpec
 from opdb.store import Store
 from opdb.units import plural
 
@@ -338,32 +336,16 @@ def _read(path: str) -> Any:
 # Trainings of several models in one campaign, each saved as soon as it is done.
 
 
-@dataclass(frozen=True)
-class DriverSpec(ModelRunSpec):
-    options: DriverOptions = field(default_factory=DriverOptions)
-
-    @property
-    def label(self) -> str:
-        return f"{self.request.name} {describe(self.request)}"
-
-    @property
-    def key(self) -> str:
-        options = hashlib.sha256(repr(self.options).encode()).hexdigest()
-        return f"train {options[:12]} {super().key}"
-
-
-@dataclass(frozen=True)
 class DriverWork(CampaignWork[ModelRunSpec]):
-    options: DriverOptions = field(default_factory=DriverOptions)
-
     def measurer(
         self, session: Session, store: Store
     ) -> Callable[[ModelRunSpec], ModelRun | InputError]:
         """Return what trains one model; the error says that its images do not fit, say."""
 
         def measure(spec: ModelRunSpec) -> ModelRun | InputError:
+            assert spec.driver is not None
             try:
-                return train(session, spec.request, spec.workload, self.options)
+                return train(session, spec.request, spec.workload, spec.driver)
             except InputError as error:
                 return error
 
@@ -384,7 +366,7 @@ def train_models(
     """
     board = detect(device).board
     specs = [
-        DriverSpec(request, workload.key, "eager", (board.uuid,), options)
+        ModelRunSpec(request, workload.key, "eager", (board.uuid,), options)
         for request, workload in jobs
     ]
     told = {"label": options.label, "iters": options.iters, "warmup_iters": options.warmup_iters}
@@ -392,6 +374,5 @@ def train_models(
         (board.device,), (board.uuid,), setting=options.setting, facts=told
     ).without_stored(store)
     workloads = {workload.key: workload for _, workload in jobs}
-    work = DriverWork(policy, options=options)
-    for spec, run in work.run(store, specs, device, shown):
+    for spec, run in DriverWork(policy).run(store, specs, device, shown):
         yield workloads[spec.workload], run

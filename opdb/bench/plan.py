@@ -127,10 +127,6 @@ class BenchRequest:
         return rounds
 
 
-Rounds: TypeAlias = list[list[VisitRequest]]
-"""Visits to make, round by round."""
-
-
 @dataclass(frozen=True)
 class VisitCounts:
     """The visits of one role that a device or board has in some settings, by configuration."""
@@ -455,8 +451,8 @@ class Benched:
     request: BenchRequest
     settings: Mapping[str, Json]
 
-    def plan(self) -> Rounds:
-        """Order what is pending: in random order, each round the reverse of the one before.
+    def plan(self) -> list[list[VisitRequest]]:
+        """Return what is pending in rounds, in random order, each the reverse of the one before.
 
         Reversing makes a slow drift fall on all visits of a configuration alike. Duplicates lie
         among the measurements, in the same random order. Where an order is given, all rounds keep
@@ -715,16 +711,18 @@ class Share:
         self.missed: set[str] = set()
         """Configurations (keys) that were another worker's when they came up."""
 
-    def begin(self, rounds: Rounds, lacking: Lacking) -> None:
+    def begin(self, jobs: Iterable[VisitRequest], lacking: Lacking) -> None:
         self._planned, self._spare, self._lacking = {}, Counter(), lacking
-        for job in (job for jobs in rounds for job in jobs):
+        for job in jobs:
             self._planned.setdefault(task_of(job), Counter())[job] += 1
 
-    def unclaimed(self, rounds: Rounds) -> Rounds:
-        others = self._claims.others()
-        found = [[job for job in jobs if task_of(job) not in others] for jobs in rounds]
-        kept = {job.configuration.key for jobs in found for job in jobs}
-        self.missed |= {job.configuration.key for jobs in rounds for job in jobs} - kept
+    def unclaimed(self, jobs: Iterable[VisitRequest]) -> list[VisitRequest]:
+        found, others = [], self._claims.others()
+        for job in jobs:
+            if task_of(job) in others:
+                self.missed.add(job.configuration.key)
+            else:
+                found.append(job)
         return found
 
     def is_mine(self, job: VisitRequest) -> bool:

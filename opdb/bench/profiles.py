@@ -94,8 +94,9 @@ def _profile(
         [c.json for c in configurations],
         str(result),
     )
-    job.write(folder / "job.json")
-    program = [sys.executable, "-m", "opdb.bench.profiles", str(folder / "job.json")]
+    path = folder / "job.json"
+    path.write_text(json.dumps(asdict(job)))
+    program = [sys.executable, "-m", "opdb.bench.profiles", str(path)]
     try:
         text = lens.tool.profile(program, metrics_in(lens.definition), report)
     except CannotMeasureError:
@@ -157,13 +158,6 @@ class ProfilingJob:
     configurations: list[str]
     result: str
 
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def read(cls, path: Path) -> ProfilingJob:
-        return cls(**json.loads(path.read_text()))
-
 
 def run(job: ProfilingJob) -> dict[str, str | None]:
     """Make a job's calls; return by key why one could not be made, None where it was."""
@@ -216,7 +210,7 @@ def _profiled(*ranges: str) -> Iterator[None]:
 
 
 def main() -> None:
-    job = ProfilingJob.read(Path(sys.argv[1]))
+    job = ProfilingJob(**json.loads(Path(sys.argv[1]).read_text()))
     if job.torch_device.startswith("cuda"):
         torch.cuda.set_device(job.torch_device)
     Path(job.result).write_text(json.dumps(run(job)))

@@ -30,7 +30,6 @@ from opdb.bench.plan import (
     ROUNDS,
     BenchRequest,
     Lacking,
-    Rounds,
     Share,
     SumsReached,
     benched_in,
@@ -263,7 +262,7 @@ class BenchCampaign:
         self._failed: set[tuple[str, str | None]] = set()
         self._failures = 0
 
-    def run(self, todo: Rounds) -> None:
+    def run(self, todo: Sequence[VisitRequest]) -> None:
         """Make what is to be made, and derive the board's costs."""
         try:
             if self._crew.workers > 1 and self._unheard:
@@ -293,7 +292,7 @@ class BenchCampaign:
         if not self._budget.spent():
             self._store.save_host_visits(list(host_visits(self._host_session, calls)))
 
-    def _visit_all(self, todo: Rounds) -> None:
+    def _visit_all(self, todo: Sequence[VisitRequest]) -> None:
         store, request, board = self._store, self._request, self._board
         self.anchors.at_an_end()
         _freeze()  # these visits have imported what all visits need
@@ -311,7 +310,7 @@ class BenchCampaign:
                 f"not within {100 * asked:g} % yet: "
                 f"{plural(len(jobs), 'configuration')}; a further round"
             )
-            going_on = self.make([jobs], self._lacking_further)
+            going_on = self.make(jobs, self._lacking_further)
         self.anchors.at_an_end()
 
     def _visit_what_was_given_up(self) -> bool:
@@ -325,7 +324,7 @@ class BenchCampaign:
 
     def _lacking(self, configuration: Configuration) -> list[VisitRequest]:
         asked = replace(self._request, configurations=[configuration.key])
-        return [job for jobs in _planned(self._store, self._board, asked) for job in jobs]
+        return _planned(self._store, self._board, asked)
 
     def _lacking_further(self, configuration: Configuration) -> list[VisitRequest]:
         asked = replace(self._request, configurations=[configuration.key])
@@ -334,53 +333,41 @@ class BenchCampaign:
             job for each in benched for job in each.further_round([configuration.key], asked.seed)
         ]
 
-    def make(self, rounds: Rounds, lacking: Lacking) -> bool:
-        """Visit what rounds hold, what was rejected once more; False when the time was up first.
+    def make(self, jobs: Sequence[VisitRequest], lacking: Lacking) -> bool:
+        """Make visits, and what was rejected once more; False when the time was up first.
 
         `lacking` is asked of each configuration once it is claimed: others may have been there.
         """
-        if not any(rounds):
+        if not jobs:
             return True
-        self._share.begin(rounds, lacking)
-        self._begun, self._planned = 0, sum(len(jobs) for jobs in rounds)
-        again = self._visited(rounds)
+        self._share.begin(jobs, lacking)
+        self._begun, self._planned = 0, len(jobs)
+        again = self._visited(jobs)
         while again:
             self._display.note(f"rejected and made again: {plural(len(again), 'visit')}")
-            again = self._visited([again])
+            again = self._visited(again)
         return again is not None
 
-    def _visited(self, rounds: Rounds) -> list[VisitRequest] | None:
-        """Visit what rounds hold; return what was rejected and may be redone, None out of time."""
-        again: list[VisitRequest] = []
-        with self._display.progress(sum(len(jobs) for jobs in rounds), "bench") as self._shown:
-            for jobs in rounds:
-                found = self._round(jobs)
-                if found is None:
-                    return None
-                again += found
-        return again
-
-    def _round(self, jobs: Sequence[VisitRequest]) -> list[VisitRequest] | None:
-        """Visit each; return what was rejected and may be redone, None when the time was up."""
+    def _visited(self, jobs: Sequence[VisitRequest]) -> list[VisitRequest] | None:
+        """Make visits; return what was rejected and may be redone, None when the time was up."""
         again = []
-        for job in jobs:
-            if self._budget.spent():
-                return None
-            self._begun += 1
-            self._crew.make_way()
-            self._moments.until(max(self._begun / self._planned, self._budget.share))
-            if (job.configuration.key, job.algorithm) in self._failed:
-                continue
-            if not self._share.is_mine(job):
-                continue
-            self._measure_base_power_when_due()
-            self.anchors.when_due()
-            last = self._visit(job)
-            if last is None:
-                continue
-            if is_rejected(last) and self._redone[job] < MAX_REDONE:
-                self._redone[job] += 1
-                again.append(job)
+        with self._display.progress(len(jobs), "bench") as self._shown:
+            for job in jobs:
+                if self._budget.spent():
+                    return None
+                self._begun += 1
+                self._crew.make_way()
+                self._moments.until(max(self._begun / self._planned, self._budget.share))
+                if (job.configuration.key, job.algorithm) in self._failed:
+                    continue
+                if not self._share.is_mine(job):
+                    continue
+                self._measure_base_power_when_due()
+                self.anchors.when_due()
+                last = self._visit(job)
+                if last is not None and is_rejected(last) and self._redone[job] < MAX_REDONE:
+                    self._redone[job] += 1
+                    again.append(job)
         return again
 
     def _measure_base_power_when_due(self) -> None:
@@ -597,9 +584,9 @@ def bench(store: Store, request: BenchRequest, display: Display, crew: Crew = AL
         share = Share(claims)
         todo = share.unclaimed(_planned(store, board, request))
         unheard = _without_host_times(store, platform, request)
-        if not any(todo):
+        if not todo:
             derive_costs(store, board.uuid)  # a bench that was killed has not come to it
-        if any(todo) or unheard or further(store, board, request, 0):
+        if todo or unheard or further(store, board, request, 0):
             display.note(f"calibrating {platform.device.name} ({board.uuid})")
             before = store.campaigns(board=board.uuid)[-1:]
             with crew.measuring(), campaign(request.device, store, crew.workers) as session:
@@ -618,7 +605,7 @@ def bench(store: Store, request: BenchRequest, display: Display, crew: Crew = AL
     return result
 
 
-def pending(store: Store, platform: Platform, request: BenchRequest) -> Rounds:
+def pending(store: Store, platform: Platform, request: BenchRequest) -> list[VisitRequest]:
     return _planned(store, platform.board, _fitted(request, platform))
 
 
@@ -639,13 +626,16 @@ def _fitted(request: BenchRequest, platform: Platform) -> BenchRequest:
     return replace(request, resident_bytes=resident_bytes(platform.device))
 
 
-def _planned(store: Store, board: Board, request: BenchRequest) -> Rounds:
+def _planned(store: Store, board: Board, request: BenchRequest) -> list[VisitRequest]:
+    """Return what is pending under all settings, round by round."""
     plans = [each.plan() for each in benched_in(store, board, request)]
-    rounds = [[job for jobs in each for job in jobs] for each in zip(*plans, strict=True)]
-    if len(plans) > 1 and request.configurations is None:
-        for number, jobs in enumerate(rounds):
+    found = []
+    for number, rounds in enumerate(zip(*plans, strict=True)):
+        jobs = [job for each in rounds for job in each]
+        if len(plans) > 1 and request.configurations is None:
             random.Random(request.seed + number).shuffle(jobs)
-    return rounds
+        found += jobs
+    return found
 
 
 def _reached(store: Store, board: Board, request: BenchRequest, result: BenchResult) -> Reached:

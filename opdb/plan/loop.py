@@ -22,7 +22,7 @@ from opdb.records import Configuration, Mode, Stored, Workload
 from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.significance import Significance
 from opdb.spec import ModelSpec
-from opdb.store import Claims, RunState, Store, open_store, take_in
+from opdb.store import Claims, Store, open_store, take_in
 from opdb.units import plural
 from opdb.workers import ALONE, BENCH_SILENT_S, LOOK_EVERY_S, Crew, WorkerDevice, on_each
 
@@ -53,7 +53,7 @@ def of_model(request: BenchRequest, stored: Stored) -> BenchRequest:
 
 def lacking(store: Store, request: BenchRequest, platform: Platform) -> Lacking:
     """Return what a bench of this request would find to do on a platform, and its price."""
-    jobs = [job for jobs in pending(store, platform, request) for job in jobs]
+    jobs = pending(store, platform, request)
     price = prices(store, platform.device.slug)
     found = {job.configuration.key: job.configuration for job in jobs}
     seconds = math.fsum(price.of(each) for each in found.values())
@@ -406,11 +406,24 @@ class _Build:
             self._store, self._platform.device, current_settings(), estimates=False
         )
         table = RunTable(self._policy, self._policy.runs(self._store))
-        return [
-            _progress_of(job, known, self._answer(predictor, job), self._request, run, drawn)
-            for job in self._jobs
-            for run, drawn in [(table.run(self._spec(job)), job in self._drawn)]
-        ]
+        standings = []
+        for job in self._jobs:
+            run, alone = table.run(self._spec(job)), known.only(job.workload)
+            goal = {job.workload.key: self._request.target}
+            standings.append(
+                BuildProgress(
+                    workload=job.workload,
+                    answer=self._answer(predictor, job),
+                    drawn=job in self._drawn,
+                    run=None if run is None else run.outcome,
+                    reason=None if run is None else run.reason,
+                    left=tuple(alone.pending),
+                    left_s=alone.seconds(alone.pending),
+                    to_target=tuple(alone.plan(goal, self._request.significance)),
+                    calls=alone.coverage(job.workload).calls,
+                )
+            )
+        return standings
 
     def _answer(self, predictor: Predictor, job: BuildModel) -> Answer | None:
         ran = {
@@ -424,28 +437,6 @@ class _Build:
             return predictor.answer(job.workload, self._request.mode, board)
         except InputError:
             return None  # nothing was measured on the device at all
-
-
-def _progress_of(
-    job: BuildModel,
-    known: Survey,
-    answer: Answer | None,
-    request: BuildRequest,
-    run: RunState | None,
-    drawn: bool,
-) -> BuildProgress:
-    alone = known.only(job.workload)
-    return BuildProgress(
-        workload=job.workload,
-        answer=answer,
-        drawn=drawn,
-        run=None if run is None else run.outcome,
-        reason=None if run is None else run.reason,
-        left=tuple(alone.pending),
-        left_s=alone.seconds(alone.pending),
-        to_target=tuple(alone.plan({job.workload.key: request.target}, request.significance)),
-        calls=alone.coverage(job.workload).calls,
-    )
 
 
 def drawn_by_lot(jobs: Sequence[BuildModel], runs: int | None) -> list[BuildModel]:

@@ -66,11 +66,6 @@ def prices(store: Store, device: str, kinds: Collection[str] | None = None) -> P
     of_kind: dict[str, list[float]] = defaultdict(list)
     for each in store.spent(device, kinds=kinds):
         of_kind[each.kind].append(each.seconds)
-    return prices_of(of_kind)
-
-
-def prices_of(of_kind: Mapping[str, Collection[float]]) -> Prices:
-    """Return the prices that the GPU-seconds of visited configurations, kind by kind, suggest."""
     everything = [seconds for some in of_kind.values() for seconds in some]
     if not everything:
         return Prices(NOMINAL_SECONDS, {}, 0)

@@ -16,7 +16,6 @@ from opdb.bench.plan import (
     SPREAD_SHARE,
     Benched,
     BenchRequest,
-    Rounds,
     Sampled,
     Sum,
     is_duplicated,
@@ -43,7 +42,7 @@ CONV_ALONE = Configuration("conv2d", {**CONV.parameters, "padding": [0, 0]}, CON
 OTHER_TF32 = {**DEFAULT_SETTINGS, "tf32_convolution": False}
 
 
-def plan(store: Store, board: Board, settings: Any, request: BenchRequest) -> Rounds:
+def plan(store: Store, board: Board, settings: Any, request: BenchRequest) -> Any:
     return Benched(store, board, request, settings).plan()
 
 

@@ -270,7 +270,7 @@ def test_what_another_process_flagged_is_rejected(store: Store, session: Session
     store.save_configurations([RELU])
     made = rounds_of(session, store)
     made.anchors.flags = ("another process is on the board: 7 (python)",)
-    assert made.make([[VisitRequest(RELU)]], lambda _: [VisitRequest(RELU)])
+    assert made.make([VisitRequest(RELU)], lambda _: [VisitRequest(RELU)])
     found = store.visits(session.platform.board.uuid)
     assert len(found) == 1 + MAX_REDONE and all(map(is_rejected, found))
 
@@ -297,7 +297,7 @@ def test_base_power_is_measured_anew_in_further_campaigns(
     made = rounds_of(session, store)
     ages_s += [rounds.BASE_POWER_EVERY_S - 1, rounds.BASE_POWER_EVERY_S + 1, 0.0]
     job = VisitRequest(RELU)
-    assert made.make([[job, job, job]], lambda _: [job, job, job])
+    assert made.make([job, job, job], lambda _: [job, job, job])
     first, second = store.campaigns()
     for role in ("measurement", "anchor"):
         seen = store.visits(session.platform.board.uuid, role=role)
@@ -312,5 +312,5 @@ def test_a_failure_is_no_duplicate(store: Store, session: Session) -> None:
     store.save_configurations([impossible])
     made = rounds_of(session, store)
     job = VisitRequest(impossible, "duplicate")
-    assert made.make([[job, job]], lambda _: [job, job])
+    assert made.make([job, job], lambda _: [job, job])
     assert [v.role for v in store.visits(session.platform.board.uuid)] == ["measurement"]

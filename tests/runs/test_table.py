@@ -15,7 +15,7 @@ import pytest
 
 from opdb import workers
 from opdb.algorithms.names import algorithm_named
-from opdb.bench.driver import DriverSpec, DriverWork
+from opdb.bench.driver import DriverWork
 from opdb.bench.model import AlikeRuns, ModelWork, RunOptions
 from opdb.bench.session import detect
 from opdb.errors import ClaimLostError
@@ -407,8 +407,8 @@ def question(name: str, store: Store) -> tuple[Work[Any], list[ModelRunSpec]]:
         store.save_workload(workload)
     pairs = [(r, w.key) for r, w in zip(requests, workloads, strict=True)]
     if name == "training":
-        specs: list[ModelRunSpec] = [DriverSpec(*pair, "eager", boards, SHORT) for pair in pairs]
-        return DriverWork(ModelPolicy(devices, boards), options=SHORT), specs
+        specs: list[ModelRunSpec] = [ModelRunSpec(*pair, "eager", boards, SHORT) for pair in pairs]
+        return DriverWork(ModelPolicy(devices, boards)), specs
     specs = [ModelRunSpec(*pair, "eager", boards) for pair in pairs]
     if name == "measure":
         policy = AlikeRuns(devices, boards, options=QUICK).without_stored(store)

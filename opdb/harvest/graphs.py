@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch.fx import GraphModule, Interpreter
 from torch.fx.node import Node as FxNode
 
-from opdb.compiled.inductor import Break, Captured, capture_graphs
+from opdb.compiled.inductor import Break, capture_graphs
 from opdb.errors import OpdbError
 from opdb.harvest.recorder import Recorder
 from opdb.models import LoadedModel, load
@@ -84,7 +83,13 @@ def _captured(loaded: LoadedModel, device: str) -> ModelGraphs:
         nodes[id(graph)] = watched.seen
         return output
 
-    found = _captured_by(loaded, run)
+    try:
+        with fused_attention_on_meta():
+            found = capture_graphs(loaded.module, loaded.args, loaded.kwargs, run)
+    except OpdbError:
+        raise
+    except ANY_FAILURE as error:  # a model's forward is anyone's code and may raise anything
+        raise ModelFailureError(f"{loaded.name!r} fails under dynamo: {one_line(error)}") from error
     return ModelGraphs(
         loaded,
         tuple(_graph(each, nodes.get(id(each), {})) for each in found.graphs),
@@ -93,16 +98,6 @@ def _captured(loaded: LoadedModel, device: str) -> ModelGraphs:
         device,
         torch.__version__,
     )
-
-
-def _captured_by(loaded: LoadedModel, run: Callable[..., Any]) -> Captured:
-    try:
-        with fused_attention_on_meta():
-            return capture_graphs(loaded.module, loaded.args, loaded.kwargs, run)
-    except OpdbError:
-        raise
-    except ANY_FAILURE as error:  # a model's forward is anyone's code and may raise anything
-        raise ModelFailureError(f"{loaded.name!r} fails under dynamo: {one_line(error)}") from error
 
 
 def _graph(graph: GraphModule, seen: dict[str, Node]) -> Graph:

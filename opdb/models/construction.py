@@ -134,9 +134,7 @@ def load_from(source: Source, request: ModelSpec, device: str) -> LoadedModel:
     with seeded(device):
         if given is not None:
             with _named(request):
-                dtype = request.dtype.split(MIXED)[0]
-                data = resolve(given, batch_size=request.batch_size, dtype=dtype)
-            data = _in_format(data, request.memory_format)
+                data = resolve(given, request)
             args = tuple(make(value, device) for value in data["args"])
             kwargs = {name: make(value, device) for name, value in data["kwargs"].items()}
         elif example is not None:
@@ -313,7 +311,21 @@ def _prepared(
     """Return the module as it is asked for, and what is known of its buffers on meta."""
     try:
         built = dict(blueprint.module.named_buffers())
-        module = _prepare(blueprint, request, device, changed)
+        module = _as_written(blueprint.module).to(device=device)
+        if "dtype" in changed and not blueprint.in_dtype:
+            # Module.to(dtype) would take complex ones too, and their imaginary part off.
+            dtype = getattr(torch, str(request.dtype))
+            module = module._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
+        if "memory_format" in changed:
+            # Module.to(memory_format=...) refuses models that have both 4-d and 5-d parameters.
+            for param in module.parameters():
+                if not isinstance(param, nn.UninitializedParameter):
+                    param.data = in_layout(param.data, request.memory_format)
+        for part in module.modules():
+            # What an exported module calls depends on no mode; its own method only refuses.
+            if str(getattr(vars(part).get("train"), "__module__", None)).startswith("torch.export"):
+                del part.train
+        module = module.train(request.phase == "training")
         return module, _known(built, module.named_buffers())
     except torch.OutOfMemoryError:
         raise
@@ -322,24 +334,6 @@ def _prepared(
             f"{request.name!r} cannot be made {request.dtype} {request.memory_format} for "
             f"{request.phase}: {one_line(error)}"
         ) from error
-
-
-def _prepare(
-    blueprint: Blueprint, request: ModelSpec, device: str, changed: Mapping[str, Json]
-) -> nn.Module:
-    module = _as_written(blueprint.module).to(device=device)
-    if "dtype" in changed and not blueprint.in_dtype:
-        module = _cast(module, getattr(torch, str(request.dtype)))
-    if "memory_format" in changed:
-        # Module.to(memory_format=...) refuses models that have both 4-d and 5-d parameters.
-        for param in module.parameters():
-            if not isinstance(param, nn.UninitializedParameter):
-                param.data = in_layout(param.data, request.memory_format)
-    for part in module.modules():
-        # What an exported module calls depends on no mode; its own method only refuses.
-        if str(getattr(vars(part).get("train"), "__module__", None)).startswith("torch.export"):
-            del part.train
-    return module.train(request.phase == "training")
 
 
 def _as_written(module: nn.Module) -> nn.Module:
@@ -357,29 +351,6 @@ def _as_written(module: nn.Module) -> nn.Module:
                 child = child._orig_mod
                 setattr(part, name, child)
     return module
-
-
-def _cast(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Bring floating parameters and buffers to a dtype.
-
-    Module.to(dtype) would take complex ones too, and their imaginary part off.
-    """
-    cast: nn.Module = module._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
-    return cast
-
-
-def _in_format(value: Json, memory_format: str) -> Json:
-    """Return resolved inputs with the memory format set on image and video tensors."""
-    if memory_format == "contiguous":
-        return value
-    if isinstance(value, dict):
-        if "shape" in value:
-            image = len(value["shape"]) in (4, 5) and value["dtype"].startswith(("float", "bfloat"))
-            return {"layout": memory_format, **value} if image else value
-        return {name: _in_format(item, memory_format) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_in_format(item, memory_format) for item in value]
-    return value
 
 
 def _as_asked(blueprint: Blueprint, request: ModelSpec, changed: Mapping[str, Json]) -> Any:

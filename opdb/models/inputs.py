@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Json
-from opdb.spec import MEMORY_FORMATS
+from opdb.spec import MEMORY_FORMATS, MIXED, ModelSpec
 
 _DTYPES = {
     name: getattr(torch, name)
@@ -33,8 +33,8 @@ def is_spec(value: Json) -> bool:
     return isinstance(value, Mapping) and "shape" in value
 
 
-def resolve(inputs: Mapping[str, Json], *, batch_size: int, dtype: str) -> dict[str, Json]:
-    """Return inputs as data with the batch substituted and every dtype spelled.
+def resolve(inputs: Mapping[str, Json], request: ModelSpec) -> dict[str, Json]:
+    """Return inputs as data with the request's batch, dtype and memory format spelled out.
 
     Raises:
         InputError: the description is malformed; the message shows the part.
@@ -45,29 +45,25 @@ def resolve(inputs: Mapping[str, Json], *, batch_size: int, dtype: str) -> dict[
     args, kwargs = inputs.get("args", []), inputs.get("kwargs", {})
     if not isinstance(args, Sequence) or isinstance(args, str) or not isinstance(kwargs, Mapping):
         raise InputError("inputs: args must be a list and kwargs an object")
-    return {
-        "args": [_resolve(value, batch_size, dtype) for value in args],
-        "kwargs": {
-            _text(name): _resolve(value, batch_size, dtype) for name, value in kwargs.items()
-        },
-    }
+    named = {_text(name): _resolve(value, request) for name, value in kwargs.items()}
+    return {"args": [_resolve(value, request) for value in args], "kwargs": named}
 
 
-def _resolve(value: Json, batch_size: int, dtype: str) -> Json:
+def _resolve(value: Json, request: ModelSpec) -> Json:
     if is_spec(value):
-        return _resolve_spec(value, batch_size, dtype)
+        return _resolve_spec(value, request)
     if isinstance(value, Mapping):
         if set(value) == {"tuple"} and not isinstance(value["tuple"], list | tuple):
             raise InputError(f"inputs: tuple {value['tuple']!r}; give a list of what is in it")
-        return {_text(name): _resolve(item, batch_size, dtype) for name, item in value.items()}
+        return {_text(name): _resolve(item, request) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_resolve(item, batch_size, dtype) for item in value]
+        return [_resolve(item, request) for item in value]
     if not (value is None or isinstance(value, str) or _is_number(value)):
         raise InputError(
             f"inputs: {value!r} is a {type(value).__name__}; inputs are tensors, finite numbers, "
             "texts, true, false, null, and lists, tuples and objects of them"
         )
-    return batch_size if value == "batch" else value
+    return request.batch_size if value == "batch" else value
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -80,29 +76,36 @@ def _text(name: object) -> str:
     return name
 
 
-def _resolve_spec(spec: Mapping[str, Json], batch_size: int, dtype: str) -> dict[str, Json]:
+def _resolve_spec(spec: Mapping[str, Json], request: ModelSpec) -> dict[str, Json]:
     unknown = set(spec) - _SPEC_KEYS
     if unknown:
         raise UnknownNameError("key of a tensor in inputs", min(unknown), _SPEC_KEYS)
     sizes = spec["shape"]
     if not isinstance(sizes, list | tuple):
         raise InputError(f"inputs: shape {sizes!r}; give a list of sizes")
-    shape = [batch_size if size == "batch" else size for size in sizes]
+    shape: list[Any] = [request.batch_size if size == "batch" else size for size in sizes]
     for size in shape:
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise InputError(f'inputs: size {size!r} in shape {sizes!r}; give a number or "batch"')
-    resolved: dict[str, Json] = {"shape": shape, "dtype": spec.get("dtype", dtype)}
-    if not isinstance(resolved["dtype"], str) or resolved["dtype"] not in _DTYPES:
-        raise UnknownNameError("dtype of a tensor in inputs", str(resolved["dtype"]), _DTYPES)
-    if math.prod(size or 1 for size in shape) * _DTYPES[resolved["dtype"]].itemsize > _MOST_BYTES:
+    dtype = spec.get("dtype", str(request.dtype).split(MIXED)[0])
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise UnknownNameError("dtype of a tensor in inputs", str(dtype), _DTYPES)
+    if math.prod(size or 1 for size in shape) * _DTYPES[dtype].itemsize > _MOST_BYTES:
         raise InputError(f"inputs: shape {shape}: it has more bytes than can be addressed")
+    resolved: dict[str, Json] = {"shape": shape, "dtype": dtype}
     values = None if spec.get("values") is None else _checked_values(spec["values"])
     if values is not None:
-        _check_suits(values, resolved["dtype"])
+        _check_suits(values, dtype)
         resolved["values"] = values
     if spec.get("layout") is not None:
         resolved["layout"] = _checked_layout(spec["layout"], len(shape))
+    elif request.memory_format != MEMORY_FORMATS[0] and _takes_formats(shape, dtype):
+        resolved["layout"] = request.memory_format
     return resolved
+
+
+def _takes_formats(shape: Sequence[int], dtype: str) -> bool:
+    return len(shape) in _LAST and bool(_DTYPES[dtype].is_floating_point)  # an image, a video
 
 
 def _checked_layout(layout: Json, dimensions: int) -> Json:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from opdb.commands import _lazy as lazy
 from opdb.distribution import install
 from opdb.errors import InputError
+from opdb.kinds import View, get_kind
 from opdb.layout import escaped
 from opdb.memory import Memory
 from opdb.predict.compose import EstimatedShare, Prediction, Share
 from opdb.predict.figures import Amount, Figures, Layer, Layers, Part
-from opdb.records import Configuration, Json, Quantity, Workload
-from opdb.spec import describe
+from opdb.records import Configuration, Cost, Json, Workload
 from opdb.tables import (
     MISSING,
     SHARE,
@@ -31,10 +30,6 @@ from opdb.tables import (
     quantity_document,
 )
 from opdb.units import plural, rounded, show, show_ratio
-
-if TYPE_CHECKING:
-    from opdb.commands.predict import Predicted
-    from opdb.commands.show import Shown
 
 
 def memory_document(memory: Memory) -> Json:
@@ -532,6 +527,37 @@ def layers_blocks(found: Layers, top: int | None) -> Iterator[str | Rows[Any]]:
     yield Rows(LAYERS, rows)
 
 
+Convolution: TypeAlias = tuple[Share, Cost]
+"""The share of a convolution, and the cost of a call on the board, measured or brought there."""
+
+
+def _sizes(sizes: int | Collection[int]) -> str:
+    return str(sizes) if isinstance(sizes, int) else "x".join(map(str, sizes))
+
+
+def _view(convolution: Convolution) -> View:
+    configuration = convolution[0].configuration
+    return get_kind(configuration.kind).view(configuration)
+
+
+def _convolution_columns() -> Table[Convolution]:
+    of: Callable[[Convolution], Share] = itemgetter(0)
+    kind, *share = share_columns(of)
+    return Table(
+        kind,
+        Column(title="input", text=lambda row: _sizes(_view(row).shape())),
+        Column(title="weight", text=lambda row: _sizes(_view(row).shape("weight"))),
+        Column(title="stride", text=lambda row: _sizes(_view(row)["stride"])),
+        *share,
+        Column("parameters", lambda row: dict(row[0].configuration.parameters)),
+        Column("inputs", lambda row: dict(row[0].configuration.inputs)),
+        quantity("time_s", "s", lambda row: row[1].time_s, title="time of a call"),
+        quantity("energy_j", "J", lambda row: row[1].energy_j, title="energy of a call"),
+    )
+
+
+CONVOLUTIONS = _convolution_columns()
+
 # Charts, for notebooks and files: bars with intervals, curves over batch sizes. matplotlib is
 # imported when a figure is drawn, which is saved the same every time.
 
@@ -632,62 +658,16 @@ def draw_bars(panels: Sequence[Panel], title: str) -> Drawing:
         return Drawing.of(figure)
 
 
-MOST = 12
+MOST_BARS = 12
 """Bars of a chart; the rest of a pass is one more."""
 
 
-def pass_chart(found: Predicted) -> Drawing:
-    """Draw the shares of a pass's time and energy by kind, the largest first."""
-    panels = []
-    for title, of in (("time", "share_time"), ("energy", "share_energy")):
-        shares: dict[str, float] = defaultdict(float)
-        for part in found.prediction.parts:
-            shares[part.configuration.title] += 100 * getattr(part, of)
-        panels.append(Panel(title, "%", list(_largest(shares))))
-    return draw_bars(panels, _title(found))
-
-
-def _largest(shares: dict[str, float]) -> Iterator[Bar]:
+def largest_bars(shares: Mapping[str, float]) -> Iterator[Bar]:
+    """Yield a bar for each of the largest shares, and one for the rest."""
     ordered = sorted(((k, v) for k, v in shares.items() if v > 0), key=lambda each: -each[1])
-    yield from (Bar(*each) for each in ordered[:MOST])
-    if len(ordered) > MOST:
-        yield Bar("others", sum(share for _, share in ordered[MOST:]))
-
-
-def predictions_chart(found: Sequence[Predicted]) -> Drawing:
-    """Draw the predicted time and energy of a pass of each, with intervals."""
-    timed = [each for each in found if each.time_s is not None]
-    if not timed:
-        raise InputError("no prediction has a time, so there is nothing to draw")
-    times = [Bar(_title(p), p.time_s or 0.0, p.prediction.time_interval_s) for p in timed]
-    energies = [
-        Bar(_title(each), each.energy_j, each.prediction.energy_interval_j)
-        for each in timed
-        if each.energy_j is not None
-    ]
-    panels = [Panel("time, 1 pass", "s", times)]
-    panels += [Panel("energy, 1 pass", "J", energies)] if energies else []
-    return draw_bars(panels, "predicted, with 95 % intervals")
-
-
-def costs_chart(rows: Sequence[Shown], title: str) -> Drawing:
-    """Draw the time and energy of one call of each operator, in the order of the rows."""
-    panels = [
-        Panel(
-            name, unit, [_bar(row, held) for row in rows[:MOST] if (held := getattr(row.cost, of))]
-        )
-        for name, unit, of in (("time, 1 call", "s", "time_s"), ("energy, 1 call", "J", "energy_j"))
-    ]
-    return draw_bars([panel for panel in panels if panel.bars], title)
-
-
-def _bar(row: Shown, held: Quantity) -> Bar:
-    return Bar(f"{row.configuration.title} {row.configuration.key[:6]}", held.value, held.interval)
-
-
-def _title(found: Predicted) -> str:
-    workload = found.prediction.workload
-    return f"{workload.name}, {describe(workload)}, {found.prediction.mode}"
+    yield from (Bar(*each) for each in ordered[:MOST_BARS])
+    if len(ordered) > MOST_BARS:
+        yield Bar("others", sum(share for _, share in ordered[MOST_BARS:]))
 
 
 Curve: TypeAlias = Sequence[tuple[int, float | None, float | None]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
-from operator import itemgetter
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -20,29 +20,32 @@ from opdb.cli import options
 from opdb.cli.options import words_among
 from opdb.commands import _lazy as lazy
 from opdb.commands._figures import (
+    CONVOLUTIONS,
     ENGINES,
     ESTIMATED,
     LINES,
     OPERATORS,
     REFUSED,
     SHARES,
+    Bar,
+    Convolution,
     Drawing,
+    Panel,
     bounded,
     coverage,
+    draw_bars,
     engines_line,
     estimated_blocks,
     figure_columns,
     first_rows,
+    largest_bars,
     layers_blocks,
     layers_document,
     memory_document,
     memory_line,
     misses,
     missing_blocks,
-    pass_chart,
     prediction_lines,
-    predictions_chart,
-    share_columns,
     with_reasons,
     with_status,
 )
@@ -58,14 +61,12 @@ from opdb.harvest.finding import (
     other_sizes,
     sizes_of_pass,
 )
-from opdb.kinds import View, get_kind
-from opdb.predict.compose import Prediction, Schedule, Share, shortfall
+from opdb.predict.compose import Prediction, Schedule, shortfall
 from opdb.predict.figures import Figures, Layers, Rates, check_layered, layers
 from opdb.records import (
     CAPTURED_MODE,
     DECODING,
     Configuration,
-    Cost,
     Device,
     Json,
     Mode,
@@ -235,10 +236,6 @@ Common: TypeAlias = Annotated[Conditions, options.Without(*OF_PREDICT, *PRICES)]
 """The conditions of other commands: the device, the board, whether to estimate and to harvest."""
 
 
-Convolution: TypeAlias = tuple[Share, Cost]
-"""The share of a convolution, and the cost of a call on the board, measured or brought there."""
-
-
 @dataclass(frozen=True, repr=False)
 class Predicted(Report):
     """What a pass of a model takes: time, energy, power, each with what it rests on.
@@ -312,7 +309,13 @@ class Predicted(Report):
 
     def chart(self) -> Drawing:
 
-        return pass_chart(self)
+        panels = []
+        for name, of in (("time", "share_time"), ("energy", "share_energy")):
+            shares: dict[str, float] = defaultdict(float)
+            for part in self.prediction.parts:
+                shares[part.configuration.title] += 100 * getattr(part, of)
+            panels.append(Panel(name, "%", list(largest_bars(shares))))
+        return draw_bars(panels, _name(self))
 
     def rows(self) -> list[dict[str, Json]]:
         return self.operators()
@@ -402,7 +405,18 @@ class Compared(Report):
 
     def chart(self) -> Drawing:
 
-        return predictions_chart(self.predicted)
+        timed = [each for each in self.predicted if each.time_s is not None]
+        if not timed:
+            raise InputError("no prediction has a time, so there is nothing to draw")
+        times = [Bar(_name(p), p.time_s or 0.0, p.prediction.time_interval_s) for p in timed]
+        energies = [
+            Bar(_name(each), each.energy_j, each.prediction.energy_interval_j)
+            for each in timed
+            if each.energy_j is not None
+        ]
+        panels = [Panel("time, 1 pass", "s", times)]
+        panels += [Panel("energy, 1 pass", "J", energies)] if energies else []
+        return draw_bars(panels, "predicted, with 95 % intervals")
 
     def rows(self) -> list[dict[str, Json]]:
         return [PREDICTIONS.document(each) for each in self.predicted]
@@ -437,33 +451,6 @@ def _name(found: Predicted) -> str:
 
 FITS = {True: "yes", False: "no", None: MISSING}
 
-
-def _sizes(sizes: int | Collection[int]) -> str:
-    return str(sizes) if isinstance(sizes, int) else "x".join(map(str, sizes))
-
-
-def _view(convolution: Convolution) -> View:
-    configuration = convolution[0].configuration
-    return get_kind(configuration.kind).view(configuration)
-
-
-def _convolution_columns() -> Table[Convolution]:
-    of: Callable[[Convolution], Share] = itemgetter(0)
-    kind, *share = share_columns(of)
-    return Table(
-        kind,
-        Column(title="input", text=lambda row: _sizes(_view(row).shape())),
-        Column(title="weight", text=lambda row: _sizes(_view(row).shape("weight"))),
-        Column(title="stride", text=lambda row: _sizes(_view(row)["stride"])),
-        *share,
-        Column("parameters", lambda row: dict(row[0].configuration.parameters)),
-        Column("inputs", lambda row: dict(row[0].configuration.inputs)),
-        quantity("time_s", "s", lambda row: row[1].time_s, title="time of a call"),
-        quantity("energy_j", "J", lambda row: row[1].energy_j, title="energy of a call"),
-    )
-
-
-CONVOLUTIONS = _convolution_columns()
 
 MEASURED: Table[lazy.predictor.Answer] = Table(
     Column("time_s", lambda row: row.measured and row.measured.time_s.mean),

@@ -21,7 +21,7 @@ from opdb.algorithms.names import ALGORITHMS, Algorithm
 from opdb.cli import console, options
 from opdb.cli.options import one_of
 from opdb.commands import _lazy as lazy
-from opdb.commands._figures import Drawing, costs_chart
+from opdb.commands._figures import MOST_BARS, Bar, Drawing, Panel, draw_bars
 from opdb.commands.predict import (
     OF_PREDICT,
     PRICES,
@@ -168,7 +168,19 @@ class Showing(Report):
 
     def chart(self) -> Drawing:
 
-        return costs_chart(self.costs, self.title)
+        panels = []
+        for name, unit, of in (
+            ("time, 1 call", "s", "time_s"),
+            ("energy, 1 call", "J", "energy_j"),
+        ):
+            held = [(row, getattr(row.cost, of)) for row in self.costs[:MOST_BARS]]
+            bars = [
+                Bar(f"{row.configuration.title} {row.configuration.key[:6]}", q.value, q.interval)
+                for row, q in held
+                if q
+            ]
+            panels += [Panel(name, unit, bars)] if bars else []
+        return draw_bars(panels, self.title)
 
     def rows(self) -> list[dict[str, Json]]:
         return [COSTS.document(row) for row in self.costs]

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 30_790, "lines": 56_700, "files": 192},
+    "core": {"statements": 30_770, "lines": 56_660, "files": 192},
     "studies": {"statements": 4_460, "lines": 8_280, "files": 25},
     "tests": {"lines": 49_030, "files": 299},
     "benchmarks": {"lines": 2_310, "files": 10},

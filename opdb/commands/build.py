@@ -81,7 +81,6 @@ class BuildOptions:
     devices: options.Devices = None
 
     def check(self) -> Mode:
-
         mode = parse_mode(self.mode)
         lazy.predictor.check_mode(mode, lazy.predictor.PLAIN_MODES)
         if self.target is not None and not 0 < self.target <= 1:

@@ -254,7 +254,6 @@ def _matching(pattern: str) -> list[ModelSpec]:
 
 
 def _family(source: str, family: str) -> Sequence[str]:
-
     families = ("classification", "segmentation", "video", "detection", "optical_flow")
     if source != "torchvision" or family not in families:
         valid = [f"torchvision.{each}" for each in families]

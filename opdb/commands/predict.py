@@ -308,7 +308,6 @@ class Predicted(Report):
         return [OPERATORS.document(row) for row in with_status(self.prediction)]
 
     def chart(self) -> Drawing:
-
         panels = []
         for name, of in (("time", "share_time"), ("energy", "share_energy")):
             shares: dict[str, float] = defaultdict(float)
@@ -404,7 +403,6 @@ class Compared(Report):
             raise CheckError("; ".join(missed))
 
     def chart(self) -> Drawing:
-
         timed = [each for each in self.predicted if each.time_s is not None]
         if not timed:
             raise InputError("no prediction has a time, so there is nothing to draw")

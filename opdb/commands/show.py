@@ -167,7 +167,6 @@ class Showing(Report):
             yield f"without a cost here: {plural(self.lacking, 'configuration')}"
 
     def chart(self) -> Drawing:
-
         panels = []
         for name, unit, of in (
             ("time, 1 call", "s", "time_s"),
@@ -543,18 +542,15 @@ WAYS: Table[Algorithm] = Table(
 
 
 def _models(db: str | None) -> Rows[CatalogueModel]:
-
     return Rows(MODELS, (*catalogue(), *of_timm()))
 
 
 def _workloads(db: str | None) -> Rows[lazy.store.Head]:
-
     with lazy.store.open_store(db, create=False) as store:
         return Rows(WORKLOADS, [head for head in store.heads() if not head.swept])
 
 
 def _devices(db: str | None) -> Rows[ListedBoard]:
-
     with lazy.store.open_store(db, create=False) as store:
         measured = store.cost_counts()
         found = [(each, board) for each in store.devices() for board in store.boards(each.slug)]
@@ -562,7 +558,6 @@ def _devices(db: str | None) -> Rows[ListedBoard]:
 
 
 def _algorithms(db: str | None) -> Rows[Algorithm]:
-
     return Rows(WAYS, list(ALGORITHMS.values()))
 
 

@@ -563,20 +563,14 @@ def validate(
     Each board's run is held against what is predicted for that board, its own run left aside.
     `check_within(within)` of what is returned raises where an error is larger than that share.
     """
-    chosen = _checked(modes)
+    chosen = [parse_mode(mode) for mode in modes]
+    for mode in chosen:
+        lazy.predictor.check_mode(mode)
     with predicting(db, device, estimates=False) as (store, predictor):
         found, left_out = validation(predictor, known_models(store, models), chosen)
     if left_out is not None and tell is not None:
         tell(left_out)
     return found
-
-
-def _checked(modes: Sequence[str]) -> list[Mode]:
-
-    chosen = [parse_mode(mode) for mode in modes]
-    for mode in chosen:
-        lazy.predictor.check_mode(mode)
-    return chosen
 
 
 def known_models(store: lazy.store.Store, models: Sequence[str]) -> list[str]:
@@ -674,25 +668,24 @@ def run(
         )
     if modes and others:
         raise InputError("--mode is about the table of predictions; give it without other checks")
-    _checked(modes)
-    found: Listing | Validation
+    if not others:
+        tell = partial(console.note, quiet=out.quiet or out.as_json)
+        found = validate(*(models or []), modes=modes, device=device, db=out.db, tell=tell)
+        out.answer(found)
+        if within is not None:
+            found.check_within(within)
+        return
     with predicting(out.db, device, estimates=False) as (store, predictor):
-        of, left_out = known_models(store, models or []), None
+        of = known_models(store, models or [])
         if duplicates:
-            found = _duplicates(store, predictor, of)
+            checked = _duplicates(store, predictor, of)
         elif transfer:
-            found = _transfers(store, predictor, of)
+            checked = _transfers(store, predictor, of)
         elif kernels:
-            found = _same_kernels(store, predictor, of)
-        elif estimates is not None:
+            checked = _same_kernels(store, predictor, of)
+        else:
             from opdb.commands._left_out import estimation
 
             display = console.Terminal(quiet=out.quiet)
-            found = estimation(store, predictor, of, cast("Leaving", estimates), display)
-        else:
-            found, left_out = validation(predictor, of, modes)
-    if left_out is not None:
-        console.note(left_out, quiet=out.quiet or out.as_json)
-    out.answer(found)
-    if within is not None and isinstance(found, Validation):
-        found.check_within(within)
+            checked = estimation(store, predictor, of, cast("Leaving", estimates), display)
+    out.answer(checked)

@@ -222,7 +222,6 @@ _OF_STEP = (*OF_STEP, *OF_GENERATION)
 Model: TypeAlias = Annotated[ModelSpec, OfModel()]
 ModelAtSizes: TypeAlias = Annotated[ModelSpec, OfModel("batch_size")]
 """For commands that take several batch sizes, as all whose names end so."""
-MeasuredModelAtSizes: TypeAlias = Annotated[ModelSpec, OfModel("batch_size", "autocast")]
 PhaseModel: TypeAlias = Annotated[ModelSpec, OfModel(*_OF_STEP)]
 PhaseModelAtSizes: TypeAlias = Annotated[ModelSpec, OfModel("batch_size", *_OF_STEP)]
 InferenceModel: TypeAlias = Annotated[ModelSpec, OfModel("phase", *_OF_STEP)]

@@ -555,7 +555,7 @@ def run(
         ),
     ] = 3,
     batch_sizes: options.BatchSizes = None,
-    said: options.MeasuredModelAtSizes = ModelSpec(),
+    said: Annotated[ModelSpec, options.OfModel("batch_size", "autocast")] = ModelSpec(),
     training: TrainingOptions = TrainingOptions(),
     device: options.MeasuredDevice = None,
     devices: options.Devices = None,

@@ -61,7 +61,6 @@ class Server:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def run(self, program: str, *arguments: str) -> str:
-        """Run one of the server's programs as its user and return what it printed."""
         done = subprocess.run(
             [str(self.bin / program), *arguments],
             cwd=self.folder,
@@ -75,17 +74,14 @@ class Server:
         return done.stdout
 
     def url(self, database: str) -> str:
-        """Return the URL of a database of this server."""
         return f"postgresql+psycopg://opdb@/{database}?host={self.folder}"
 
     def new_database(self) -> str:
-        """Make an empty database and return its URL."""
         name = f"test_{next(self._numbers)}"
         self.sql(f"CREATE DATABASE {name}")
         return self.url(name)
 
     def sql(self, statement: str, database: str = "postgres") -> None:
-        """Run one statement, outside any transaction."""
         import psycopg
 
         place = f"host={self.folder} user=opdb dbname={database}"
@@ -93,7 +89,6 @@ class Server:
             connection.execute(statement)
 
     def start(self) -> None:
-        """Start the server and wait until it answers."""
         options = f"-k {self.folder} -c listen_addresses= -c max_connections=60 {NOT_FLUSHED}"
         log = str(self.folder / "log")
         self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-l", log, "-o", options, "start")

@@ -143,7 +143,6 @@ def _published(store: Store) -> None:
 
 
 def copy_to(path: Path) -> Path:
-    """Copy the database to a path of one's own."""
     shutil.copy(database(), path)
     return path
 

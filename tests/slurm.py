@@ -76,13 +76,10 @@ def search_path() -> str:
 
 @dataclass
 class Slurm:
-    """A running Slurm; `environment` makes its commands find it."""
-
     folder: Path
     environment: dict[str, str]
 
     def run(self, *command: str) -> str:
-        """Run one of its commands and return what it printed."""
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, check=False
         )
@@ -90,12 +87,10 @@ class Slurm:
         return done.stdout
 
     def logs(self) -> str:
-        """Return the ends of the daemons' logs."""
         ends = [path.read_text()[-2000:] for path in sorted(self.folder.glob("*.log"))]
         return "\n".join(ends)
 
     def states(self) -> list[str]:
-        """Return the state of every job that waits or runs."""
         return self.run("squeue", "--all", "--noheader", "--format=%T").split()
 
     def wait_until_empty(self, seconds: float = 120.0) -> None:

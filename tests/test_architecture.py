@@ -84,7 +84,6 @@ MODULES = {module_name(path): path for path in sorted((ROOT / "opdb").rglob("*.p
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Yield the full name of every module that a file imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

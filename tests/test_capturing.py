@@ -77,12 +77,6 @@ def test_a_torch_that_binds_it_under_another_name(monkeypatch: pytest.MonkeyPatc
     assert not cuda.is_current_stream_capturing()
 
 
-def test_this_torch_has_the_binding() -> None:
-    """Else functions that were imported by name get no answer."""
-    place, name = capturing._PLACES[0]
-    assert hasattr(place, name)
-
-
 def test_this_torch_copies_the_state_of_a_generator() -> None:
     """`capturing_into` mends random numbers by it; only a GPU's are ever captured."""
     assert {"clone_state", "graphsafe_set_state"} <= {*dir(torch.Generator)}

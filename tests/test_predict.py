@@ -49,7 +49,6 @@ def predictor(store: Store) -> Predictor:
 
 
 def execute(path: Path, statement: str) -> None:
-    """Change a database by a statement of SQL."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement)
 

@@ -37,7 +37,6 @@ REPLAYED = KERNELS.keys() - {"efficientnet_b0", "resnet18", "swin_t"}
 
 @pytest.fixture(scope="module")
 def path() -> Path:
-    """A database that holds these models alone."""
     return published.compiled_models()
 
 
@@ -156,7 +155,6 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def modes_path() -> Path:
-    """A database that holds these runs alone."""
     return published.modes()
 
 

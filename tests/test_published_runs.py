@@ -6,6 +6,7 @@ import json
 import shutil
 import statistics
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from opdb.commands.predict import Conditions
 from opdb.commands.show import show
 from opdb.commands.validate import MEASURES
+from opdb.predict.predictor import PLAIN_MODES, Answer, predictor_for
 from opdb.records import Json
 from opdb.store import open_store
 from opdb.store.opening import import_published
@@ -220,3 +222,55 @@ def test_the_readme_says_how_much_is_measured(tmp_path: Path) -> None:
         found = show("measured", conditions=Conditions(device), db=str(path)).rows()
         counts = [each["measured_workloads"] for each in found if each["measured_workloads"]]
         assert f"{said} {sum(counts)} workloads of {len(counts)} models" in readme
+
+
+FILE = Path(__file__).parent / "data" / "published_predictions.json"
+
+
+def documents() -> Iterator[tuple[str, Json]]:
+    """Yield the prediction of every workload in every mode, under a name of its own."""
+    with open_store(str(published.database())) as store:
+        predictor = predictor_for(store, published.DEVICE)
+        for workload in store.workloads():
+            for mode in PLAIN_MODES:
+                name = f"{workload.name} {workload.key[:12]} {mode}"
+                yield name, document(predictor.answer(workload, mode))
+
+
+def document(answer: Answer) -> Json:
+    """Return what of an answer must not change unnoticed."""
+    found = answer.prediction
+    return {
+        "board": found.board,
+        "time_s": found.time_s,
+        "time_interval_s": list(found.time_interval_s or ()),
+        "energy_j": found.energy_j,
+        "energy_interval_j": list(found.energy_interval_j or ()),
+        "coverage": [found.coverage_calls, found.coverage_time, found.coverage_energy],
+        "missing": len(found.missing),
+        "host_bound": found.host_bound,
+        "attribution": [answer.attribution_time, answer.attribution_energy],
+    }
+
+
+def test_predictions_from_the_published_set_stay() -> None:
+    """After a change that is meant to change them: `python -m tests.test_published_runs`."""
+    expected, found = json.loads(FILE.read_text()), dict(documents())
+    assert found.keys() == expected.keys()
+    for name, was in expected.items():
+        for key, value in was.items():
+            now = found[name][key]
+            pairs = zip(value, now, strict=True) if isinstance(value, list) else [(value, now)]
+            for before, after in pairs:
+                if isinstance(before, float):
+                    assert after == pytest.approx(before, rel=1e-9), (name, key)
+                else:
+                    assert after == before, (name, key)
+
+
+def write() -> None:
+    FILE.write_text(json.dumps(dict(documents()), indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    write()

@@ -31,7 +31,6 @@ CURVE = published.SET.parent / "apart" / "nvidia-h200-curve"
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database that holds the published operators and then the sweeps."""
     path = published.copy_to(tmp_path_factory.mktemp("sweeps") / "both.sqlite")
     with open_store(str(path)) as store:
         import_set(store, SWEEPS)
@@ -146,7 +145,6 @@ TRAINED = {"resnet50", "vgg16", "mobilenet_v2"}
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A database that holds the published operators and then the training steps."""
     path = published.copy_to(tmp_path_factory.mktemp("training") / "both.sqlite")
     with open_store(str(path)) as both:
         import_set(both, TRAINING)

@@ -45,7 +45,6 @@ def build_wheel(path: Path) -> None:
 
 
 def pip(*arguments: str) -> None:
-    """Run pip without the network."""
     done = subprocess.run(
         [sys.executable, "-m", "pip", *arguments],
         env={
@@ -78,7 +77,6 @@ class Installed:
 
     @property
     def database(self) -> Path:
-        """The default database."""
         return self.folder.parent / "data" / "opdb" / "opdb.sqlite"
 
     def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -94,7 +92,6 @@ class Installed:
         )
 
     def json(self, *arguments: str) -> Any:
-        """Return what a command of opdb prints with --json."""
         ran = self.run("opdb", *arguments, "--json")
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout)
@@ -102,14 +99,12 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def wheel() -> Path:
-    """The wheel of this tree."""
     [path] = shared.made_once("wheel", build_wheel).iterdir()
     return path
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The wheel, installed without a clone and without torch."""
     folder = tmp_path_factory.mktemp("wheel")
     environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)

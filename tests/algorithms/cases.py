@@ -28,7 +28,6 @@ class Case:
     channels_last: bool = False
 
     def call(self, algorithm: str, device: str = "cpu") -> ForcedCall:
-        """Return the call on seeded numbers."""
         generator = torch.Generator().manual_seed(0)
         weight = (self.channels_out, self.input[1] // self.groups, *self.kernel)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format

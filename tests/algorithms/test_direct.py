@@ -1,3 +1,8 @@
+"""The direct convolution in Triton's interpreter: this file is the program that runs it there.
+
+A program of its own: the interpreter is chosen when Triton is first imported.
+"""
+
 from __future__ import annotations
 
 import importlib.util
@@ -9,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from tests.algorithms.cases import CASES, EPSILONS, Case
+from opdb.algorithms.convolution import run
+from tests.algorithms.cases import CASES, EPSILONS, Case, error
 
 pytestmark = [
     pytest.mark.slow,
@@ -21,17 +28,16 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> dict[str, Any]:
+def interpreted() -> Any:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.algorithms.direct_interpreted"],
+        [sys.executable, "-m", "tests.algorithms.test_direct"],
         capture_output=True,
         text=True,
         check=True,
         cwd=Path(__file__).parents[2],
         env={**os.environ, "TRITON_INTERPRET": "1"},
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -44,3 +50,18 @@ def test_it_computes_what_torch_computes(case: Case, interpreted: dict[str, Any]
 
 def test_the_operator_is_one_as_torch_wants_it(interpreted: dict[str, Any]) -> None:
     assert set(interpreted["opcheck"].values()) == {"SUCCESS"}
+
+
+if __name__ == "__main__":
+    cases = {}
+    for case in CASES:
+        call = case.call("direct")
+        output, plain = run(*call), torch.nn.functional.conv2d(*call[:-1])
+        cases[case.name] = {
+            "error": error(output, call),
+            "shape": list(output.shape),
+            "strides_as_torchs": output.stride() == plain.stride(),
+        }
+    call = CASES[7].call("direct")
+    checked = torch.library.opcheck(torch.ops.opdb.conv2d_forward.default, tuple(call))
+    print(json.dumps({"cases": cases, "opcheck": checked}))

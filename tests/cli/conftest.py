@@ -39,7 +39,6 @@ class Opdb:
         return json.loads(ran.out)
 
     def read(self, *arguments: object) -> Any:
-        """Return that document, its quantities `flat`."""
         return flat(self.json(*arguments))
 
 
@@ -57,7 +56,6 @@ def opdb(
 
 @pytest.fixture
 def database(tmp_path: Path, opdb: Opdb) -> Path:
-    """The database of `opdb`, with one of everything."""
     path = tmp_path / "opdb.sqlite"
     with open_store(str(path)) as store:
         fill(store)
@@ -87,7 +85,6 @@ def flat(found: Any) -> Any:
 
 
 def read(text: str) -> Any:
-    """What a command printed as JSON, its quantities `flat`."""
     return flat(json.loads(text))
 
 

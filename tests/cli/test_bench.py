@@ -31,7 +31,6 @@ CALLS = (RELU, ADD_IN_PLACE, Configuration("linear", {}, {"input": INPUT, "weigh
 
 
 def harvested(path: Path) -> Path:
-    """Make a database with one small workload, as a harvest leaves it."""
     with open_store(str(path)) as store:
         store.save_workload(workload(*CALLS))
     return path
@@ -39,7 +38,6 @@ def harvested(path: Path) -> Path:
 
 @pytest.fixture
 def database(tmp_path: Path, opdb: Opdb) -> Path:
-    """The database of `opdb`: harvested, nothing measured."""
     return harvested(tmp_path / "opdb.sqlite")
 
 
@@ -229,7 +227,6 @@ MLP = ("--model", "mlp", "-b", 3)
 
 
 def costed(path: Path) -> set[str]:
-    """Return the configurations (keys) that a database has costs of."""
     with open_store(str(path)) as store:
         keys = [c.key for c in store.configurations()]
         return {key for board in store.boards() for key in store.costs(board.uuid, keys)}

@@ -28,7 +28,6 @@ ANY = ("--target", 0.01)
 
 @pytest.fixture
 def folder(opdb: Opdb) -> Path:
-    """A folder with one small model, in the folder where `opdb` runs."""
     path = Path("models")
     path.mkdir()
     (path / "mlp.yml").write_text("model: mlp\ninput_size: [16]\nbatch_sizes: [1, 4]\n")
@@ -36,7 +35,6 @@ def folder(opdb: Opdb) -> Path:
 
 
 def stored(path: Path) -> tuple[int, int]:
-    """Return how many visits and model runs a database holds."""
     with open_store(str(path)) as store:
         visits = sum(len(store.visits(board.uuid)) for board in store.boards())
         return visits, len(store.model_runs())

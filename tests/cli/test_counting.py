@@ -49,7 +49,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Platform:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder at the head of PATH, without ncu."""
     folder = tmp_path / "programs"
     folder.mkdir()
     kept = [p for p in os.environ["PATH"].split(":") if not (Path(p) / "ncu").exists()]
@@ -60,7 +59,6 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def harvested(opdb: Opdb, gpu: Platform, programs: Path) -> Path:
-    """The stand-in on PATH, and a model that was harvested."""
     stand_in.install(programs)
     assert opdb("harvest", "mlp").status == 0
     return programs

@@ -5,11 +5,18 @@ Each is one message; what was finished stays, and the next run goes on.
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,12 +24,18 @@ import pytest
 from opdb.bench import run as rounds
 from opdb.bench.session import Session
 from opdb.bench.visit import VisitRequest, visit
+from opdb.cli import main
+from opdb.errors import InputError
+from opdb.files import check_writable, write_file
 from opdb.records import Visit
 from opdb.store import open_store, waiting
-from tests import postgres
+from tests import postgres, warm
 from tests.cli.conftest import Opdb
 from tests.cli.test_bench import CALLS, harvested, measured
 from tests.mounts import Mount, mounted
+from tests.paths import python_path
+from tests.store import samples
+from tests.store.conftest import fill
 from tests.store.small_set import write_small_set
 from tests.store.test_waiting import held
 
@@ -58,7 +71,6 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
 
 @pytest.fixture
 def begun(tmp_path: Path, opdb: Opdb) -> Path:
-    """A database of which a part is measured."""
     path = harvested(tmp_path / "begun.sqlite")
     ran = opdb("bench", "add", "--device", "cpu", "--quiet", "--duplicates", 0, "--db", path)
     assert ran.status == 0, ran.err
@@ -156,3 +168,225 @@ def test_a_bench_whose_server_goes_away_keeps_its_visits_and_the_next_goes_on(
     assert measured(url) == len(CALLS)
     with open_store(url) as store:
         assert store.costs(board.uuid).keys() == store.usage().keys()
+
+
+FULL = Path("/dev/full")
+
+needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="this system has no /dev/full")
+
+
+WARNING = """
+import logging, os, sys, warnings
+from torch import nn, ones
+
+class Warning(nn.Module):
+    def forward(self, x):
+        warnings.warn("of a model")
+        logging.getLogger("torch._inductor").warning("of a compiler")
+        print("of its own", file=sys.stderr)
+        return x.relu()
+
+def build():
+    return Warning(), (ones(2, 3),)
+"""
+
+
+def shell(
+    line: str, folder: Path, python: Sequence[str] = (sys.executable,)
+) -> subprocess.CompletedProcess[str]:
+    """Run a line in which `$OPDB` stands for the program, on a database of the folder."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": python_path(),
+        "OPDB": shlex.join([*python, "-m", "opdb"]),
+        "OPDB_DB": str(folder / "opdb.sqlite"),
+    }
+    environment.pop("PYTHONUNBUFFERED", None)  # what is printed is written at the end
+    return subprocess.run(
+        ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
+@needs_full
+def test_a_full_stdout_is_one_line_and_a_full_stderr_leaves_the_status(tmp_path: Path) -> None:
+    for command in ("sweep --list-algorithms", "validate --help", "--version"):
+        found = shell(f"$OPDB {command} >/dev/full", tmp_path)
+        assert found.returncode == 2
+        assert found.stderr.splitlines()[-1].endswith("No space left on device")
+        assert found.stderr.count("opdb:") == 1 and "Traceback" not in found.stderr
+    assert shell("$OPDB nosuch 2>/dev/full", tmp_path).returncode == 2
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        check_writable(pipe)
+        write_file(pipe, b"a,b\n")
+        assert os.read(reader, 100) == b"a,b\n"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_a_dash_makes_no_file_of_that_name() -> None:
+    with pytest.raises(InputError, match="-: is no file here; name one, or /dev/stdout"):
+        check_writable(Path("-"))
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder would let it be; who may write everything, such as root, is let."""
+    file = tmp_path / "kept.csv"
+    file.write_text("a,b\n")
+    check_writable(file)
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != file)
+    with pytest.raises(InputError, match=r"kept.csv: cannot be written: no permission"):
+        check_writable(file)
+
+
+def test_two_results_are_not_written_to_one_file(tmp_path: Path) -> None:
+    """Not by another spelling either, nor over a link; what is no file takes both."""
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "in").mkdir()
+    check_writable(tmp_path / "a", None, tmp_path / "b", Path("/dev/null"), Path("/dev/null"))
+    for again in ("a", "link", "in/../a"):
+        with pytest.raises(InputError, match=r"a: named for two results; give each a file|link: "):
+            check_writable(tmp_path / "a", tmp_path / "b", tmp_path / again)
+    assert not (tmp_path / "a").exists()
+
+
+@needs_full
+def test_a_full_device_is_an_error_and_stays_a_device() -> None:
+    with pytest.raises(InputError, match="/dev/full: cannot be written: No space left"):
+        write_file(FULL, b"a,b\n")
+    assert FULL.is_char_device()
+
+
+@pytest.mark.slow
+def test_quiet_keeps_warnings_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a model prints is its own; PYTHONWARNINGS and TORCH_LOGS say what is wanted."""
+    (tmp_path / "warning.py").write_text(WARNING)
+    told = shell("$OPDB harvest warning:build", tmp_path, warm.command()).stderr
+    assert "of a model" in told and "of a compiler" in told
+    found = shell("$OPDB harvest warning:build --quiet", tmp_path, warm.command())
+    assert (found.returncode, found.stderr) == (0, "of its own\n")
+    monkeypatch.setenv("PYTHONWARNINGS", "always")
+    monkeypatch.setenv("TORCH_LOGS", "+inductor")
+    told = shell("$OPDB harvest warning:build -q", tmp_path).stderr
+    assert "of a model" in told and "of a compiler" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("closed", "status", "said"),
+    [
+        (">&-", 2, "opdb: nothing can be printed to stdout: it is closed"),
+        ("2>&-", 0, ""),
+        ("<&-", 0, ""),
+        ("<&- >&- 2>&-", 2, ""),
+    ],
+)
+def test_nothing_is_printed_into_the_database_and_a_lost_answer_is_an_error(
+    tmp_path: Path, closed: str, status: int, said: str
+) -> None:
+    ran = shell(f"$OPDB harvest mlp {closed}", tmp_path)
+    assert ran.returncode == status
+    assert "Traceback" not in ran.stderr and said in ran.stderr
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        assert store.workload_names() == ["mlp"]
+
+
+@pytest.mark.parametrize("command", ["show kinds --json", "--version"])
+def test_an_answer_that_nobody_gets_is_an_error(tmp_path: Path, command: str) -> None:
+    """Long answers fail while they are printed, short ones when they are written at the end."""
+    ran = shell(f"$OPDB {command} >&-", tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr == "opdb: nothing can be printed to stdout: it is closed\n"
+    assert shell(f"$OPDB {command} >&- 2>&-", tmp_path).returncode == 2
+
+
+def test_what_a_terminal_or_its_encoding_cannot_show_is_replaced(tmp_path: Path) -> None:
+    """The sign of micro and the dash for a missing value; a name that is no text."""
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        fill(store)
+    line = f"$OPDB predict tiny --batch-size 2 --device {samples.DEVICE.slug}"
+    usual = shell(line, tmp_path)
+    plain = shell(f"PYTHONIOENCODING=ascii {line}", tmp_path)
+    assert (plain.returncode, plain.stderr) == (usual.returncode, usual.stderr)
+    assert not usual.stdout.isascii()
+    assert plain.stdout == usual.stdout.encode("ascii", "replace").decode()
+    ran = shell("$OPDB predict $(printf 'm\\377')", tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "opdb: 'm\\udcff' is no text in utf-8; give a name that is\n"
+
+
+ROOT = Path(__file__).parents[2]
+BEGIN = """
+import sys
+import opdb.__main__ as begin
+opened = begin._open_standard_files
+begin._open_standard_files = lambda: (opened(), print('begun', flush=True))
+main = begin.main
+"""
+"""As the installed script begins; what Python itself does before that is not opdb's."""
+
+IMPORT = ("import", str(ROOT / "db" / "nvidia-h200"), "--db")
+"""It takes a while and imports no torch: what that does with an interrupted import is its own."""
+
+SAID = ("opdb: interrupted; nothing was begun", "opdb: interrupted; what was finished is stored")
+
+
+def interrupted(program: str, delay_s: float, database: Path) -> tuple[int, str]:
+    """Send SIGINT so many seconds after an import has begun; return its status and its errors."""
+    command = [sys.executable, "-c", program, *IMPORT, str(database)]
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.2])
+def test_ctrl_c_is_one_line_at_any_moment(tmp_path: Path, delay_s: float) -> None:
+    status, said = interrupted(BEGIN + "sys.exit(main())", delay_s, tmp_path / "opdb.sqlite")
+    assert status == 130, said
+    assert said.strip() in SAID
+
+
+@pytest.mark.parametrize("raised", [SystemError, OSError, InputError])
+def test_ctrl_c_that_a_library_makes_another_error_of_is_told_as_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: type[Exception]
+) -> None:
+    def run(interrupt: bool = False) -> None:
+        try:
+            if interrupt:
+                signal.raise_signal(signal.SIGINT)
+        finally:
+            raise raised("returned a result with an exception set")
+
+    monkeypatch.setattr("opdb.commands.harvest.run", run)
+    assert main(["harvest", "--interrupt"]) == 130
+    assert capsys.readouterr().err == f"{SAID[1]}\n"
+    assert main(["harvest"]) == 2, "of an earlier command nothing is left"
+    assert "returned a result" in capsys.readouterr().err
+
+
+def test_where_ctrl_c_is_ignored_it_stays_so(tmp_path: Path) -> None:
+    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    status, said = interrupted(
+        ignoring + BEGIN + "sys.argv[1:] = ['--version']; sys.exit(main())", 0.0, tmp_path / "x"
+    )
+    assert (status, said) == (0, "")
+
+
+def test_the_script_begins_there() -> None:
+    script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["opdb"]
+    module, _, name = script.partition(":")
+    assert module == "opdb.__main__" and callable(getattr(import_module(module), name))

@@ -28,7 +28,6 @@ ASKED = ("generate", TINY, "--prompt", 20, "--tokens", 12, "-b", 2, "--dtype", "
 
 @pytest.fixture
 def generations(tmp_path: Path) -> Path:
-    """The database of `opdb`: the published generations alone."""
     path = tmp_path / "opdb.sqlite"
     shutil.copy(published.database_of("nvidia-h200-generation"), path)
     return path
@@ -327,7 +326,6 @@ def test_a_point_without_an_answer_does_not_stop_the_others(opdb: Opdb, h200: Pa
 
 
 def test_what_is_missing_makes_a_figure_a_bound(opdb: Opdb, h200: Path) -> None:
-    """Of a batch that nobody measured nothing is known but what other models called."""
     ran = opdb(*ASKED, "--mode", "graph", "--no-estimates")
     assert ran.status == 0, ran.err
     found = {line.split("  ")[0]: line for line in ran.out.splitlines()}

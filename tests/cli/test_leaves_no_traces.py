@@ -1,16 +1,20 @@
-"""Commands that only look change nothing; what cannot be marked is stored all the same."""
+"""Commands that only look change nothing, and code that a file names does not run unasked."""
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from opdb.models import load
+from opdb.spec import ModelSpec
 from opdb.store import open_store
+from opdb.summary import load_summary
 from tests.cli.conftest import Opdb, snapshot
 
 SUMMARY = "model: mlp\ninput_size: [16]\nbatch_sizes: [1, 4]\n"
@@ -110,3 +114,140 @@ def test_a_file_that_cannot_be_marked_is_a_note(opdb: Opdb, tmp_path: Path) -> N
         assert "opdb: " not in each.err or "target" in each.err, each.err
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         assert {each.batch_size for each in store.workloads("mlp")} == {1, 4}
+
+
+CODE = """
+from pathlib import Path
+from torch import nn
+
+Path("marker").write_text("imported")
+
+def run():
+    Path("marker").write_text("called")
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+"""
+
+THEIRS = "model: strangers_code:run\ninput_size: [3, 8, 8]\nbatch_sizes: [2]\n"
+MATRIX = "models: strangers_code:run\nbackend: cpu\niters: 1\nwarmup_iters: 1\n"
+TRAINED = "--phase training --iters 1 --warmup-iters 1 --backend cpu"
+
+MEANT = [
+    "harvest models",
+    "harvest models/their.yml mlp",
+    "build models --plan --device cpu",
+    "build models --device cpu",
+    "measure models/their.yml --device cpu",
+    f"measure models/their.yml {TRAINED}",
+    "modes models/their.yml --device cpu --modes eager",
+    "fx models/their.yml",
+    "sweep models/their.yml --device cpu --sizes 8 --plan",
+    "complexity models",
+    "complexity models/their.yml -b 1 2",
+    "train runs.yml",
+    "train runs.yml --plan",
+    "predict models/their.yml",
+]
+BY_NAME = [
+    "harvest theirs",
+    "build theirs --plan --device cpu",
+    "measure theirs --device cpu",
+    "complexity theirs",
+    "fx theirs",
+    "predict theirs",
+    "train named.yml",
+]
+
+
+@pytest.fixture
+def marker(opdb: Opdb, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the stranger's code leaves where it runs, in a folder with every file that names it."""
+    Path("models").mkdir()
+    Path("measurements").mkdir()
+    Path("strangers_code.py").write_text(CODE)
+    Path("models/their.yml").write_text(THEIRS)
+    Path("measurements/theirs.yml").write_text(THEIRS)
+    Path("runs.yml").write_text(MATRIX)
+    Path("named.yml").write_text(MATRIX.replace("strangers_code:run", "theirs"))
+    monkeypatch.delitem(sys.modules, "strangers_code", raising=False)
+    return Path("marker")
+
+
+@pytest.mark.parametrize("command", MEANT)
+def test_code_that_a_file_names_does_not_run_unasked(
+    opdb: Opdb, marker: Path, command: str
+) -> None:
+    ran = opdb(*command.split())
+    assert ran.status == 2
+    assert not marker.exists()
+    if not command.startswith("predict"):  # which looks in the database alone
+        name = "runs.yml" if command.startswith("train ") else "models/their.yml"
+        assert f"{name}: model 'strangers_code:run' is an import path" in ran.err
+        assert "--allow-code" in ran.err
+        assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "command", ["predict models/their.yml", "roofline models/their.yml", "bench --model {} -q"]
+)
+@pytest.mark.usefixtures("database")
+def test_nor_where_what_is_asked_about_is_harvested(opdb: Opdb, marker: Path, command: str) -> None:
+    ran = opdb(*command.format("models/their.yml --device cpu").split())
+    assert ran.status == 2 and not marker.exists()
+    assert "models/their.yml: model 'strangers_code:run' is an import path" in ran.err
+
+
+@pytest.mark.parametrize("command", BY_NAME)
+def test_nor_code_of_a_file_that_only_lies_there(opdb: Opdb, marker: Path, command: str) -> None:
+    assert opdb(*command.split()).status == 2
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "harvest models --allow-code",
+        "harvest strangers_code:run --input-size 3x8x8",
+        "build models --allow-code --target 0.5 --device cpu",
+        "fx models/their.yml --allow-code",
+        "fx strangers_code:run --input-size 3x8x8",
+        "complexity models --allow-code",
+        "complexity strangers_code:run --input-size 3x8x8",
+        "sweep models/their.yml --allow-code --device cpu --sizes 8 --plan",
+        "measure models/their.yml --allow-code --device cpu --repeats 1",
+        "measure strangers_code:run --input-size 3x8x8 --device cpu --repeats 1",
+        "modes models/their.yml --allow-code --device cpu --modes eager --repeats 1",
+        "modes strangers_code:run --input-size 3x8x8 --device cpu --modes eager --repeats 1",
+    ],
+)
+@pytest.mark.usefixtures("short")
+def test_code_runs_where_it_is_allowed_or_named(opdb: Opdb, marker: Path, command: str) -> None:
+    ran = opdb(*command.split())
+    # Measured on a busy machine, a build may miss its target.
+    assert ran.status == 0 or (command.startswith("build") and ran.status == 1), ran.err
+    assert marker.read_text() == "called"
+
+
+def test_a_matrix_trains_what_it_may(opdb: Opdb, marker: Path) -> None:
+    Path("runs.yml").write_text(MATRIX + "input_size: [3, 8, 8]\nbatch_sizes: 2\n")
+    ran = opdb("train", "runs.yml", "--allow-code", "--plan")
+    assert ran.status == 0, ran.err
+    assert "opdb measure strangers_code:run " in ran.out
+    assert opdb("train", "runs.yml", "--status").status == 0
+    assert not marker.exists()  # neither runs anything
+
+
+def test_a_job_takes_the_flag_along(opdb: Opdb, marker: Path) -> None:
+    ran = opdb("submit", "slurm", "--dry-run", "--", "measure", "models/their.yml", "--allow-code")
+    assert ran.status == 0, ran.err
+    assert "opdb measure models/their.yml --allow-code" in ran.out
+    assert not marker.exists()
+
+
+def test_a_summary_file_says_that_it_names_the_model(marker: Path) -> None:
+    [request] = load_summary(Path("models/their.yml"))
+    with pytest.raises(Exception, match=r"models/their\.yml.*--allow-code"):
+        load(request, device="meta")
+    assert not marker.exists()
+    # What tells requests apart is the model, not who named it.
+    asked = ModelSpec(request.name, batch_size=2, input_size=(3, 8, 8))
+    assert request == asked and repr(request) == repr(asked)

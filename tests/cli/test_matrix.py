@@ -198,7 +198,6 @@ LONG = "models: mlp\nbatch_sizes: [2, 4, 8]\n"
 
 
 def started(tmp_path: Path) -> subprocess.Popen[str]:
-    """Start the matrix as a user does, in a group of processes of its own."""
     environment = {
         **os.environ,
         "PYTHONPATH": python_path(),

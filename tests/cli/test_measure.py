@@ -80,7 +80,6 @@ def test_one_failure_is_one_line(opdb: Opdb) -> None:
 
 
 def test_a_run_is_the_truth_beside_its_prediction(opdb: Opdb) -> None:
-    """Harvest, bench, measure, predict and validate, end to end on the processor."""
     assert opdb("measure", *MLP, "--repeats", 3, "--quiet").status == 0
     assert opdb("bench", "--device", "cpu", "--quiet").status == 0
     found = opdb.read("predict", "mlp", "--input-size", 16)

@@ -77,7 +77,6 @@ def test_savings_of_the_operators_where_all_are_measured(opdb: Opdb) -> None:
 
 
 def test_what_is_stored_is_shown_where_nothing_can_be_measured(opdb: Opdb, tmp_path: Path) -> None:
-    """Of the published boards, on a machine without their GPU."""
     published.copy_to(tmp_path / "opdb.sqlite")
     before = runs(tmp_path)
     ran = opdb("modes", "--stored", "resnet50", "vgg16", "--batch-sizes", 1, 32, "--csv", "m.csv")

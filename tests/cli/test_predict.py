@@ -5,12 +5,23 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from opdb.commands._figures import figure_columns, lines
+from opdb.errors import InputError
+from opdb.harvest.finding import located
+from opdb.harvest.passes import harvest
+from opdb.predict.figures import Amount, Figures, Rates, Status, layers
+from opdb.predict.predictor import predictor_for
+from opdb.records import Json, Mode, Phase, Workload
+from opdb.spec import ModelSpec
 from opdb.store import open_store
+from opdb.tables import Table
+from tests import published
 from tests.cli.conftest import Opdb, read
 from tests.store import samples
 
@@ -213,3 +224,280 @@ def test_a_device_that_measured_nothing_of_a_model_covers_nothing(opdb: Opdb, h2
     found = read(ran.out)
     assert found["coverage"]["calls"] == 0 and found["measured"] is None
     assert len(found["missing"]) > 10
+
+
+def test_the_command_shows_layers_in_their_order_and_says_that_it_harvested(
+    opdb: Opdb, h200: Path
+) -> None:
+    ran = opdb("predict", "resnet18", "-b", 32, "--layers", "--top", 3)
+    assert ran.status == 0
+    assert "which modules make its calls is not stored, harvested now" in ran.err
+    shown = ran.out.split("layer by layer:\n")[1].splitlines()
+    assert shown[0].split("  ")[0] == "module" and "share of time" in shown[0]
+    assert (
+        shown[1].startswith("conv1 ")
+        and "32x3x224x224" in shown[1]
+        and " other layers " in shown[4]
+    )
+    assert shown[-1].startswith("sum ") and "100.0 %" in shown[-1]
+    found = opdb.read("predict", "resnet18", "-b", 32, "--layers")
+    assert found["layers"][0]["path"] == "conv1" and found["layers"][-1]["path"] == "fc"
+    whole = math.fsum(each["time_s"] for each in (*found["layers"], *found["rest"]))
+    assert whole == pytest.approx(found["time_s"], rel=1e-12)
+    assert math.fsum(each["share_time"] for each in (*found["layers"], *found["rest"])) == (
+        pytest.approx(1)
+    )
+
+
+def test_what_is_missing_has_its_rows_without_a_time(opdb: Opdb, h200: Path) -> None:
+    published.keep_kinds(h200, "conv2d")
+    ran = opdb("predict", "resnet18", "-b", 32, "--layers", "--no-estimates", "--json")
+    rows = read(ran.out)["layers"]
+    assert {row["status"] for row in rows if row["kind"] == "conv2d"} == {"measured"}
+    assert {(row["status"], row["time_s"]) for row in rows if row["kind"] == "relu"} == {
+        ("missing", None)
+    }
+
+
+def test_other_calls_than_those_stored_are_not_guessed_at(opdb: Opdb, h200: Path) -> None:
+    with sqlite3.connect(h200) as connection:
+        query = "SELECT id, sequence FROM workload WHERE name = 'resnet18'"
+        for workload, sequence in connection.execute(query).fetchall():
+            called = sequence.split(" ")
+            without = " ".join(called[:7] + called[8:])
+            connection.execute("UPDATE workload SET sequence = ? WHERE id = ?", (without, workload))
+    connection.close()
+    ran = opdb("predict", "resnet18", "-b", 32, "--layers", "--quiet")
+    assert (ran.status, ran.out) == (2, "")
+    assert "from call 8 of " in ran.err
+    assert "is not guessed" in ran.err and ran.err.count("\n") == 1
+
+
+RESNET18 = ModelSpec("resnet18", source="torchvision", batch_size=32)
+
+
+def test_a_function_is_of_the_module_whose_forward_calls_it() -> None:
+    calls = harvest(RESNET18).calls
+    assert [(c.configuration.kind, c.path) for c in calls[:10]] == [
+        ("conv2d", "conv1"),
+        ("batch_norm", "bn1"),
+        ("relu", "relu"),
+        ("max_pool2d", "maxpool"),
+        ("conv2d", "layer1.0.conv1"),
+        ("batch_norm", "layer1.0.bn1"),
+        ("relu", "layer1.0.relu"),
+        ("conv2d", "layer1.0.conv2"),
+        ("batch_norm", "layer1.0.bn2"),
+        ("add", "layer1.0"),
+    ]
+    assert [(c.configuration.kind, c.path) for c in calls[-2:]] == [
+        ("flatten", ""),
+        ("linear", "fc"),
+    ]
+
+
+def test_a_backward_pass_is_of_the_module_of_its_forward_pass() -> None:
+    calls = harvest(ModelSpec("mlp", source="builtin", phase="training")).calls
+    linear = [c for c in calls if c.configuration.kind == "linear"]
+    paths = {p: [c.path for c in linear if c.configuration.pass_name == p] for p in
+             ("forward", "backward")}  # fmt: skip
+    assert paths == {"forward": ["0", "2", "4"], "backward": ["4", "2", "0"]}
+    assert [c.path for c in calls if c.configuration.pass_name == "update"] == [""]
+    assert all(c.path is not None for c in calls)
+
+
+def test_paths_are_no_part_of_what_a_workload_is() -> None:
+    found = harvest(RESNET18)
+    bare = replace(found, calls=tuple(replace(c, path=None) for c in found.calls))
+    assert bare == found and bare.key == found.key
+
+
+@pytest.fixture(scope="module")
+def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return published.copy_to(tmp_path_factory.mktemp("layers") / "opdb.sqlite")
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("batch_size", [1, 32])
+def test_layers_and_the_rest_add_up_to_the_prediction(
+    mode: Mode, batch_size: int, store_path: Path
+) -> None:
+    request = replace(RESNET18, batch_size=batch_size)
+    with open_store(str(store_path)) as store:
+        [workload] = [
+            w for w in store.workloads("resnet18", dtype="float32") if w.batch_size == batch_size
+        ]
+        predictor = predictor_for(store, published.DEVICE)
+        prediction = predictor.answer(workload, mode).prediction
+        breakdown = predictor.breakdown(prediction)
+        found = layers(prediction, breakdown, located(workload, request).calls)
+    whole = found.together("sum", [*found.layers, *found.rest])
+    assert whole.time_s == pytest.approx(prediction.time_s, rel=1e-12)
+    assert whole.energy_j == pytest.approx(prediction.energy_j, rel=1e-12)
+    device_s = found.together("layers", found.layers).time_s
+    assert device_s is not None and whole.time_s is not None
+    assert whole.time_s - device_s == pytest.approx(breakdown.transition_s + breakdown.waiting_s)
+    assert sum(each.count for each in found.layers) == len(workload.calls)
+    assert {each.status for each in found.layers} == {"measured"} < set(get_args(Status))
+
+
+def test_at_the_power_limit_too(store_path: Path) -> None:
+    with open_store(str(store_path)) as store:
+        [workload] = [w for w in store.workloads("vit_b_16") if w.batch_size == 128]
+        predictor = predictor_for(store, published.DEVICE)
+        prediction = predictor.answer(workload, "graph").prediction
+        assert prediction.power_w == pytest.approx(700, rel=0.02)
+        calls = [replace(call, path="") for call in workload.calls]
+        found = layers(prediction, predictor.breakdown(prediction), calls)
+    whole = found.together("sum", [*found.layers, *found.rest])
+    assert (whole.time_s, whole.energy_j) == pytest.approx(
+        (prediction.time_s, prediction.energy_j), rel=1e-12
+    )
+
+
+def test_what_is_fused_has_no_layers(store_path: Path) -> None:
+    with open_store(str(store_path)) as store:
+        [workload] = [w for w in store.workloads("resnet18", dtype="float32") if w.batch_size == 32]
+        predictor = predictor_for(store, published.DEVICE)
+        prediction = predictor.answer(workload, "eager").prediction
+        fused = replace(prediction, workload=replace(workload, compiled_for=published.DEVICE))
+        with pytest.raises(InputError, match="fused have no layers"):
+            layers(fused, predictor.breakdown(prediction), workload.calls)
+
+
+def test_the_document_has_figures_with_units_in_their_names(opdb: Opdb, h200: Path) -> None:
+    rates = ("--price", "2.5", "--electricity-price", 0.3, "--carbon", 380)
+    ran = opdb(*RESNET152, *rates, "--json")
+    found = read(ran.out)
+    assert found["samples"] == 32 and found["input_tokens"] is None
+    assert found["throughput_samples_per_s"] == pytest.approx(32 / found["time_s"])
+    assert found["energy_per_sample_j"] == pytest.approx(found["energy_j"] / 32)
+    kwh = found["energy_per_million_samples_kwh"]
+    assert found["co2_per_million_samples_g"] == pytest.approx(380 * kwh)
+    assert found["electricity_per_million_samples"] == pytest.approx(0.3 * kwh)
+    hours = 1e6 / found["throughput_samples_per_s"] / 3600
+    assert found["rent_per_million_samples"] == pytest.approx(2.5 * hours)
+    assert opdb.read(*RESNET152)["rent_per_million_samples"] is None
+
+
+def test_people_are_shown_them_beside_what_was_measured(opdb: Opdb, h200: Path) -> None:
+    shown = opdb(*RESNET152).out
+    assert "images/s" in shown and "energy, 1M images" in shown and "kWh" in shown
+    assert "rent" not in shown and "CO2" not in shown
+    assert "rent, 1M images" in opdb(*RESNET152, "--price", 0).out
+    assert "tokens/s" in opdb("predict", "bert_base", "--input-size", 512).out
+
+
+def test_of_a_part_throughput_is_at_most_and_energy_at_least(opdb: Opdb, h200: Path) -> None:
+    published.keep_kinds(h200, "conv2d")
+    shown = opdb(*RESNET152, "--no-estimates").out.splitlines()
+    rows = {line.split("  ")[0]: line for line in shown}
+    assert "at most " in rows["throughput"]
+    assert "at least " in rows["energy, 1 image"] and "at least " in rows["energy, 1M images"]
+
+
+RATES = Rates(price_per_gpu_hour=3.6, electricity_price_per_kwh=0.5, carbon_g_per_kwh=400)
+
+
+def workload(batch_size: int, *args: Json, training: Json = None) -> Workload:
+    inputs = {"args": list(args), "kwargs": {}}
+    if training is not None:
+        inputs["training"] = training
+    return Workload("made", "builtin", "0", inputs, batch_size, "float32", "contiguous")
+
+
+IMAGES = {"shape": [4, 3, 32, 32], "dtype": "float32"}
+TOKENS = {"shape": [4, 128], "dtype": "int64", "values": {"range": [0, 30522]}}
+FIGURES = Figures(
+    workload(4, IMAGES), Amount(0.01, (0.008, 0.0125)), Amount(2.0, (1.8, 2.2)), RATES
+)
+DOCUMENTS: Table[Figures] = Table(*figure_columns(lambda figures: figures))
+
+
+def test_throughput_and_its_interval_are_the_inverse_of_the_time() -> None:
+    found = FIGURES.samples_per_s
+    assert found is not None and found.value == 4 / 0.01
+    assert found.interval == pytest.approx((4 / 0.0125, 4 / 0.008))
+    assert FIGURES.tokens_per_s("input") is None and FIGURES.sample == "image"
+
+
+def test_energy_is_of_a_sample_and_of_a_million_in_kwh() -> None:
+    assert FIGURES.energy_per_sample_j == Amount(0.5, (1.8 / 4, 2.2 / 4))
+    million = FIGURES.energy_per_million_samples_kwh
+    assert million is not None and million.value == pytest.approx(0.5e6 / 3.6e6)
+
+
+def test_money_and_co2_follow_the_time_and_the_energy() -> None:
+    found = DOCUMENTS.flat(FIGURES)
+    hours = 0.01 / 4 * 1e6 / 3600
+    kwh = 0.5e6 / 3.6e6
+    assert found["rent_per_million_samples"] == pytest.approx(3.6 * hours)
+    assert found["rent_per_million_samples_low"] == pytest.approx(3.6 * hours * 0.8)
+    assert found["rent_per_million_samples_high"] == pytest.approx(3.6 * hours * 1.25)
+    assert found["electricity_per_million_samples"] == pytest.approx(0.5 * kwh)
+    assert found["co2_per_million_samples_g"] == pytest.approx(400 * kwh)
+    assert found["co2_per_million_samples_g_low"] == pytest.approx(400 * kwh * 0.9)
+    assert found["co2_per_million_samples_g_high"] == pytest.approx(400 * kwh * 1.1)
+
+
+def test_without_a_rate_nothing_is_invented() -> None:
+    found = DOCUMENTS.flat(replace(FIGURES, rates=Rates()))
+    for name in ("rent_per_million_samples", "electricity_per_million_samples"):
+        assert found[name] is None and found[f"{name}_low"] is None
+    assert found["co2_per_million_samples_g"] is None
+
+
+def test_what_has_no_time_or_energy_has_no_figures() -> None:
+    found = DOCUMENTS.document(Figures(FIGURES.workload, None, None, RATES))
+    rates = {*vars(RATES), "samples"}
+    assert {name for name, value in found.items() if value is not None} == rates
+    assert Figures(FIGURES.workload, Amount(0.0), None).samples_per_s is None
+
+
+def test_tokens_are_counted_where_the_first_input_is_of_them() -> None:
+    found = replace(FIGURES, workload=workload(4, TOKENS))
+    assert (found.tokens, found.sample) == ({"input": 512}, "sample")
+    assert found.tokens_per_s("input") == Amount(512 / 0.01, (512 / 0.0125, 512 / 0.008))
+    assert found.tokens_per_s("new") is None
+    indices = {"shape": [4, 26], "dtype": "float32"}
+    assert replace(FIGURES, workload=workload(4, indices, TOKENS)).tokens == {}
+
+
+@pytest.mark.parametrize(
+    ("phase", "given", "tokens"),
+    [
+        ("prefill", 128, {"prompt": 512}),
+        ("decode", 1, {"new": 4}),
+        ("generate", 128, {"prompt": 512, "new": 128}),
+    ],
+)
+def test_of_a_decoder_prompt_and_new_tokens_are_told_apart(
+    phase: Phase, given: int, tokens: dict[str, int]
+) -> None:
+    """A generation of 32 new tokens is not as fast as it reads its prompt of 128."""
+    of_pass = workload(4, {**TOKENS, "shape": [4, given]})
+    inputs = {**of_pass.inputs, "generation": {"max_new_tokens": 32}}
+    found = replace(FIGURES, workload=replace(of_pass, phase=phase, inputs=inputs))
+    assert found.tokens == tokens
+    document = DOCUMENTS.flat(found)
+    for what in ("prompt", "new", "input"):
+        count = tokens.get(what)
+        assert document[f"{what}_tokens"] == count
+        rate = None if count is None else pytest.approx(count / 0.01)
+        assert document[f"throughput_{what}_tokens_per_s"] == rate
+    assert [unit for _, _, unit in lines(found) if "tokens" in unit] == [
+        f"{what} tokens/s" for what in tokens
+    ]
+
+
+def test_a_training_step_takes_the_samples_of_all_its_batches() -> None:
+    of_step = workload(4, TOKENS, training={"optimizer": "sgd", "accumulation": 3})
+    found = replace(FIGURES, workload=of_step)
+    assert (found.samples, found.tokens) == (12, {"input": 1536})
+
+
+def test_images_in_a_list_are_images() -> None:
+    listed = workload(2, [{"shape": [3, 800, 800], "dtype": "float32"}] * 2)
+    assert replace(FIGURES, workload=listed).sample == "image"
+    vector = workload(2, {"shape": [2, 784], "dtype": "float32"})
+    assert replace(FIGURES, workload=vector).sample == "sample"

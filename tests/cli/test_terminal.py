@@ -175,8 +175,6 @@ COLUMNS = 80
 
 
 class Screen:
-    """A pseudo-terminal, and what was printed on it."""
-
     def __init__(self) -> None:
         self._other, self.terminal = pty.openpty()
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
@@ -200,7 +198,6 @@ class Screen:
 
 
 def printed(*arguments: str) -> list[str]:
-    """Run a command in this process with a terminal as its stdout; return the lines."""
     screen = Screen()
     stream = os.fdopen(os.dup(screen.terminal), "w", encoding="utf-8")
     try:
@@ -216,7 +213,6 @@ def printed(*arguments: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All published sets in one database."""
     path = tmp_path_factory.mktemp("screen") / "opdb.sqlite"
     shutil.copy(published.all_sets(), path)
     return path

@@ -23,7 +23,6 @@ from tests.cli.conftest import Opdb
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A database as a fresh clone makes it: of all published sets."""
     path = tmp_path_factory.mktemp("published") / "opdb.sqlite"
     return str(shutil.copy(sets.default_database(), path))
 

@@ -1,8 +1,4 @@
-"""Hardware counters on a GPU with Nsight Compute: what is counted is what memory sees.
-
-`pytest tests/gpu/test_counters_on_gpu.py -s` prints the table; it needs ncu on PATH and the right
-to read counters (opdb doctor says whether they are there), and takes some three minutes.
-"""
+"""Hardware counters on a GPU with Nsight Compute: ncu on PATH and the right to read counters."""
 
 from __future__ import annotations
 
@@ -22,8 +18,6 @@ from opdb.meters import ncu
 from opdb.meters.ncu import counters_of, definition
 from opdb.operators import NoNotes, describe_module
 from opdb.store import Store, open_store
-
-BAR = 0.15
 
 
 @pytest.fixture(scope="module")
@@ -88,22 +82,3 @@ def test_every_call_of_a_training_step_is_seen(
     assert found["missing"] == []
     backward = [row for row in found["operators"] if row["pass"] == "backward"]
     assert backward and all(row["bytes"]["memory"] for row in backward)
-
-
-def test_bytes_of_the_twenty_heaviest_of_resnet50_are_within_the_bar(
-    tool: ncu.Ncu, platform: Platform, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    database = ("--db", str(tmp_path / "opdb.sqlite"))
-    assert main(["harvest", "resnet50", "--batch-size", "128", *database]) == 0
-    capsys.readouterr()
-    report = tmp_path / "resnet50.ncu-rep"
-    asked = ["roofline", "resnet50", "--batch-size", "128", "--ncu", *database]
-    assert main([*asked, "--ncu-report", str(report), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["counters"]
-    assert report.is_file() and not found["missing"]
-    main([*asked, "--quiet"])
-    with capsys.disabled():
-        print(capsys.readouterr().out)
-    rows = found["operators"][:20]
-    assert all(row["bytes"]["memory"] for row in rows)
-    assert found["median_difference_bytes"] <= BAR

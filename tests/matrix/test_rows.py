@@ -76,7 +76,6 @@ def made(one: TrainingSpec, state: State = "done", ran: ModelRun | None = None) 
 
 
 def state(outcome: str = "ok", **more: object) -> RunState:
-    """Return the state of a run of `cell()`."""
     ran = run((0.1,))
     found = RunState("one", "workload", "eager", {}, "ok", None, 1.0, ran.facts, "campaign", *WHERE)
     return replace(found, outcome=outcome, **more)  # type: ignore[arg-type]

@@ -136,7 +136,6 @@ def test_a_model_is_shown_over_contexts(seen: Seen, made: ReportPage) -> None:
 
 
 def test_the_page_adds_up_what_the_database_holds(seen: Seen, made: ReportPage) -> None:
-    """By kind, all runs: the sums that the page shows are those of the breakdown."""
     told = seen.page.evaluate("opdbReport.data.runs.map(run => opdbReport.parts(run))")
     assert len(told) == len(made.content.runs)
     for run, parts in zip(made.content.runs, told, strict=True):
@@ -178,7 +177,6 @@ def test_people_read_numbers_as_everywhere_in_opdb(seen: Seen, made: ReportPage)
 
 
 def rows_of(seen: Seen, table: str) -> list[list[str]]:
-    """Return the rows that a table shows."""
     found: list[list[str]] = seen.page.evaluate(
         "id => [...document.getElementById(id).tBodies[0].rows].filter(row => !row.hidden)"
         ".map(row => [...row.cells].map(cell => cell.textContent))",

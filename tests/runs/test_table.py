@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from opdb.progress import Progress
 from opdb.runs import DriverOptions, ModelPolicy, ModelRunSpec, RunTable
 from opdb.spec import ModelSpec
 from opdb.store import RunState, Store, open_store
-from opdb.store.claims import Claims, held, release_dead_claims, this_worker
+from opdb.store.claims import Claims, held, this_worker
 from opdb.studies import modes
 from opdb.studies.sweep.request import SweepPolicy, SweepSpec
 from opdb.studies.train.file import Combination
@@ -84,13 +84,6 @@ def test_the_last_good_run_counts_else_the_last() -> None:
     assert [claimed.state(specs[name]) for name in "ae"] == ["running", "running"]
     assert claimed.pending(every, retry=True, again=True) == [specs[name] for name in "bcd"]
     assert claimed.pending(every) == []
-
-
-def test_what_this_machine_cannot_run_is_left_to_others() -> None:
-    elsewhere = TrainingSpec(Combination("mlp", 8), BackendDevice("cuda", why_not="no GPU here"))
-    table = RunTable(MatrixPolicy(()), [])
-    assert table.state(elsewhere) == "not here"
-    assert table.pending([elsewhere], retry=True, again=True) == []
 
 
 def test_each_question_finds_its_runs_among_the_published_ones() -> None:
@@ -188,24 +181,6 @@ def test_a_table_is_read_with_the_claims_of_those_alive(
         assert RunTable.read(stored, policy).state(specs["trace"]) == "left", "its lease is over"
 
 
-def test_what_answers_no_spec_is_the_run_of_none() -> None:
-    class Picky(ModelPolicy):
-        def run_identity(self, run: RunState) -> Hashable:
-            return None if run.mode == "eager" else super().run_identity(run)
-
-        def identity(self, spec: ModelRunSpec) -> Hashable:
-            return None if spec.mode == "eager" else super().identity(spec)
-
-    runs = [
-        RunState(mode, "w", mode, {}, "ok", None, 1.0, {}, "c", "gpu", "GPU-1")
-        for mode in ("eager", "graph")
-    ]
-    specs = [ModelRunSpec(ModelSpec("m"), "w", mode, ("GPU-1",)) for mode in ("eager", "graph")]
-    table = RunTable(Picky(("gpu",), ("GPU-1",)), runs)
-    assert [table.state(spec) for spec in specs] == ["left", "done"]
-    assert RunTable(Picky(("gpu",), ("GPU-1",)), []).state(specs[0]) == "left"
-
-
 POLICY = ModelPolicy((samples.DEVICE.slug,), ("GPU-1",))
 
 
@@ -254,17 +229,6 @@ def specs_of(store: Store, *names: str) -> list[ModelRunSpec]:
         store.save_workload(workload := samples.workload(name))
         found.append(ModelRunSpec(ModelSpec(name), workload.key, "eager", ("GPU-1",)))
     return found
-
-
-class Shown(Progress):
-    def __init__(self) -> None:
-        self.said: list[object] = []
-
-    def doing(self, what: str) -> None:
-        self.said.append(" ".join(what.split()))
-
-    def done(self, count: int = 1) -> None:
-        self.said.append(count)
 
 
 NOBODY = Progress()
@@ -332,56 +296,6 @@ def test_the_runs_of_others_come_last_and_are_waited_for(
     made = [spec for spec, _ in work.run(store, specs, None, NOBODY)]
     assert made == [specs[2], specs[3], specs[1]], "the other made the first"
     assert waited == [1.0, 1.0, 1.0]
-
-
-class Unwaiting(ModelPolicy):
-    """Takes over what the dead left, and waits for nobody."""
-
-    waits = False
-
-
-def test_who_does_not_wait_takes_what_was_left_meanwhile(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    specs = specs_of(store, "a", "b", "c")
-    others = [of_another(store, monkeypatch, spec) for spec in specs[:2]]
-    monkeypatch.setattr("opdb.workers.time.sleep", lambda _: pytest.fail("it waits for nobody"))
-    work = Noting(Unwaiting(POLICY.devices, POLICY.boards))
-    made = []
-    for spec, _ in work.run(store, specs, None, NOBODY):
-        made.append(spec)
-        others[0].give_back([specs[0].key])
-    assert made == [specs[2], specs[0]]
-
-
-def test_the_claims_of_the_dead_are_released_first(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the work begins, and each time that it looks at what others have."""
-    released: list[int] = []
-    specs = specs_of(store, "a", "b")
-    other = of_another(store, monkeypatch, specs[0])
-
-    def releasing(of: Store) -> None:
-        released.append(len(held(of)))
-        if len(released) == 2:
-            other.give_back([specs[0].key])
-        release_dead_claims(of)
-
-    monkeypatch.setattr(workers, "release_dead_claims", releasing)
-    monkeypatch.setattr(
-        "opdb.workers.time.sleep", lambda _: pytest.fail("nothing is left to wait for")
-    )
-    assert [spec for spec, _ in Noting(POLICY).run(store, specs, None, NOBODY)] == specs[::-1]
-    assert released == [1, 1]
-
-
-def test_progress_names_each_run_that_is_made(store: Store) -> None:
-    specs, shown = specs_of(store, "a", "b", "unstored"), Shown()
-    save(store, specs[0])
-    made = list(Noting(POLICY).run(store, specs, "cpu", shown))
-    assert made == [(specs[1], "the run of b")]
-    assert shown.said == ["b batch 1 float32 eager", 1, "unstored batch 1 float32 eager"]
 
 
 QUICK = RunOptions(repeats=1)

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 
 def small() -> nn.Module:
-    """Return a model of three convolutions, one of them of stride 2."""
     return nn.Sequential(
         nn.Conv2d(3, 4, 3, padding=1),
         nn.BatchNorm2d(4),
@@ -21,8 +20,6 @@ def small() -> nn.Module:
 
 
 class Functional(nn.Module):
-    """Calls one of its two convolutions as a function."""
-
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Conv2d(3, 4, 3)
@@ -33,7 +30,6 @@ class Functional(nn.Module):
 
 
 def strided() -> nn.Module:
-    """Return a model that no algorithm of stride 1 can run."""
     return nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.Conv2d(4, 4, 3, stride=2))
 
 
@@ -68,5 +64,4 @@ class OfItsOwnMind(nn.Module):
 
 
 def words() -> tuple[nn.Module, tuple[Tensor]]:
-    """Return a model that takes no images."""
     return nn.Linear(4, 4), (torch.randn(2, 4),)

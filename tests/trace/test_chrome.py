@@ -147,3 +147,21 @@ def test_the_command_writes_the_trace_and_says_what_is_in_it(opdb: Opdb, db: str
     assert opdb(*asked, "-o", "t.json.gz", "-q").status == opdb(*asked, "-q").status == 0
     assert gzip.decompress(Path("t.json.gz").read_bytes()) == found.to_bytes()
     assert Path("trace.json").read_bytes() == found.to_bytes()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_breakdown_of_hta_is_the_predictions(tmp_path: Path) -> None:
+    """Meta's Holistic Trace Analysis reads it as a profile, rounding to whole microseconds."""
+    from hta.trace_analysis import TraceAnalysis
+
+    found = opdb.trace(
+        "resnet50", batch_size=32, mode="eager", db=str(published.default_database())
+    )
+    path = tmp_path / "trace.json"
+    path.write_bytes(found.to_bytes())
+    analysis = TraceAnalysis(trace_files={0: str(path)}, trace_dir=str(tmp_path))
+    [row] = analysis.get_temporal_breakdown(visualize=False).to_dict("records")
+    works = next(track for track in found.tracks() if track.name == "device works")
+    assert row["compute_time(us)"] == pytest.approx(works.time_s * 1e6, abs=works.slices or 0)
+    whole_s = found.predicted.time_s
+    assert row["kernel_time(us)"] == pytest.approx((whole_s or 0) * 1e6, rel=0.05)

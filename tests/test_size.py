@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 30_770, "lines": 56_660, "files": 192},
+    "core": {"statements": 30_770, "lines": 56_650, "files": 192},
     "studies": {"statements": 4_460, "lines": 8_280, "files": 25},
-    "tests": {"lines": 48_768, "files": 290},
+    "tests": {"lines": 48_760, "files": 290},
     "benchmarks": {"lines": 2_310, "files": 10},
 }
 

@@ -87,7 +87,7 @@ def find_or_harvest(
     distinct = list({repr(request): request for request in requests}.values())
     known = [_known(store, request, policy) for request in distinct]
     lacking = [request for request, found in zip(distinct, known, strict=True) if found is None]
-    harvests = _gathered(lacking, policy.processes)
+    harvests = gather(lacking, policy.processes)
     answers: dict[str, Stored | OpdbError] = {}
     for request, found in zip(distinct, known, strict=True):
         shown.doing(f"{request.name} {describe(request)}")
@@ -468,18 +468,6 @@ def lookup_notes(found: Stored, location: str) -> list[str]:
     ]
 
 
-def _gathered(
-    requests: Sequence[ModelSpec], processes: int | None
-) -> Iterator[Harvest | OpdbError]:
-    if not requests:
-        return iter(())
-    try:
-        import torch  # noqa: F401 (without it nothing is harvested)
-    except ModuleNotFoundError as error:
-        raise missing_library(error, f"to harvest {requests[0].name!r}") from error
-    return gather(requests, processes)
-
-
 def gather(
     requests: Sequence[ModelSpec], processes: int | None = None
 ) -> Iterator[Harvest | OpdbError]:
@@ -487,7 +475,16 @@ def gather(
 
     A request that fails does not stop the others. `processes` defaults to what the machine and the
     number of requests suggest.
+
+    Raises:
+        InputError: torch is not installed.
     """
+    if not requests:
+        return iter(())
+    try:
+        import torch  # noqa: F401 (without it nothing is harvested)
+    except ModuleNotFoundError as error:
+        raise missing_library(error, f"to harvest {requests[0].name!r}") from error
     count = _processes(len(requests)) if processes is None else processes
     return _in_processes(requests, count) if count > 1 else map(_harvested, requests)
 

@@ -263,13 +263,8 @@ def quantity(mean: float) -> Quantity:
 
 
 def measured(configuration: Configuration, time_s: float, **changes: Any) -> Cost:
-    cost = Cost(
-        configuration=configuration.key,
-        board="b",
-        setting="",
-        estimator="1",
-        visits=2,
-        kernels=1,
+    made = replace(
+        cost(configuration, time_s),
         time_s=quantity(time_s),
         eager_time_s=quantity(time_s + 1e-6),
         power_w=quantity(300.0),
@@ -280,7 +275,7 @@ def measured(configuration: Configuration, time_s: float, **changes: Any) -> Cos
         hot=OperatingPoint(None, time_s / 2, None),
         reasons={"power_w": "none"},
     )
-    return replace(cost, **changes)
+    return replace(made, **changes)
 
 
 LENGTHS = {512: 1e-6, 1024: 3e-6, 2048: 4e-6}

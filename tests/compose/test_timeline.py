@@ -47,19 +47,26 @@ from tests.compose.test_composer import (
 )
 from tests.store import samples
 
-
-def test_a_pass_without_calls_takes_no_time() -> None:
-    assert eager_time_s([]) == 0
-
-
-def test_a_host_bound_pass_takes_the_sum_of_host_times() -> None:
-    steps = [Step(1e-6, 2e-5), Step(0.0, 1e-5), Step(3e-6, 4e-5)]
-    assert eager_time_s(steps) == pytest.approx(7e-5)
+BUSY_HOST = [Step(1e-6, 2e-5), Step(0.0, 1e-5), Step(3e-6, 4e-5)]
+BUSY_DEVICE = [Step(1e-3, 2e-5), Step(2e-3, 1e-5), Step(1e-6, 4e-5)]
+APART = [Step(2e-3, 1e-3), Step(2e-3, 1e-3), Step(0.0, 1e-3)]
 
 
-def test_a_device_bound_pass_takes_the_sum_of_device_times() -> None:
-    steps = [Step(1e-3, 2e-5), Step(2e-3, 1e-5), Step(1e-6, 4e-5)]
-    assert eager_time_s(steps) == pytest.approx(3.001e-3)
+@pytest.mark.parametrize(
+    ("steps", "time_s"),
+    [
+        ([], 0.0),
+        (BUSY_HOST, 7e-5),
+        (BUSY_DEVICE, 3.001e-3),
+        (APART, 4e-3),
+        # host 0-1-2-3, device 1-3-5: the host waits to 5; the next pass begins there
+        ([*APART[:2], Step(0.0, 1e-3, synchronises=True)], 5e-3),
+        ([Step(2e-3, 1e-3, synchronises=True)] * 3, 9e-3),
+    ],
+    ids=["nothing", "host", "device", "overlapped", "a call waits", "every call waits"],
+)
+def test_the_slower_side_decides_but_where_the_host_waits(steps: list[Step], time_s: float) -> None:
+    assert eager_time_s(steps) == pytest.approx(time_s)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -68,20 +75,6 @@ def test_without_synchronising_the_slower_side_decides(seed: int) -> None:
     steps = [Step(draw.uniform(1e-6, 9e-5), draw.uniform(1e-6, 9e-5)) for _ in range(60)]
     slower = max(sum(s.device_s for s in steps), sum(s.host_s for s in steps))
     assert eager_time_s(steps) == pytest.approx(slower, rel=0.02)
-
-
-def test_a_call_that_synchronises_lets_both_sides_wait() -> None:
-    """Device 4 ms, host 3 ms: overlapped 4 ms; the wait puts part of the host time on top."""
-    apart = [Step(2e-3, 1e-3), Step(2e-3, 1e-3), Step(0.0, 1e-3)]
-    waiting = [*apart[:2], Step(0.0, 1e-3, synchronises=True)]
-    assert eager_time_s(apart) == pytest.approx(4e-3)
-    # Host 0-1-2-3, device 1-3-5: the host waits to 5; the next pass begins there.
-    assert eager_time_s(waiting) == pytest.approx(5e-3)
-
-
-def test_synchronising_every_call_adds_host_and_device_times() -> None:
-    steps = [Step(2e-3, 1e-3, synchronises=True)] * 3
-    assert eager_time_s(steps) == pytest.approx(9e-3)
 
 
 def drawn(seed: int, *, waits: bool) -> list[Step]:
@@ -148,22 +141,7 @@ def test_a_steady_pass_that_waits_ends_with_its_host() -> None:
 
 def clock_cost(limited: OperatingPoint | None, clock_hz: float | None = 2e9) -> Cost:
     """Return a cost of 1 ms and 1 J at 2 GHz."""
-    time_s, energy_j = (Quantity(v, v, None, None, 2) for v in (1e-3, 1.0))
-    return Cost(
-        configuration="k",
-        board="b",
-        setting="{}",
-        estimator="1",
-        visits=2,
-        kernels=1,
-        time_s=time_s,
-        eager_time_s=None,
-        power_w=None,
-        energy_j=None,
-        dynamic_energy_j=energy_j,
-        clock_hz=clock_hz,
-        limited=limited,
-    )
+    return replace(cost(CONV, 1e-3, 1.0), clock_hz=clock_hz, limited=limited)
 
 
 def test_exponents_are_those_between_the_two_clocks() -> None:
@@ -261,54 +239,42 @@ COPY = Traffic(weights=0, inputs=4_000_000, output=8_000_000)
 PRODUCT = Traffic(weights=100_000_000, inputs=0, output=0)
 
 
-def test_what_streaming_weights_push_out_is_written_back() -> None:
-    assert written_back([COPY, PRODUCT], [0, 1], KEPT) == [0.0, 8_000_000.0]
-    assert written_back([COPY, PRODUCT], [0, 0, 1], KEPT) == [0.0, 16_000_000.0]
+LARGE_COPY = replace(COPY, output=67_000_000)
+WRITING = replace(PRODUCT, output=8_000_000)
+HELD, TOO_LARGE = (Traffic(weights=0, inputs=size, output=0) for size in (30_000_000, 134_000_000))
+GATHER = Traffic(weights=805_000_000, inputs=0, output=3_221_000_000)  # a weight for each row
 
 
-def test_it_is_the_mean_of_a_calls_occurrences() -> None:
-    assert written_back([COPY, PRODUCT], [0, 1, 1], KEPT) == [0.0, 4_000_000.0]
-
-
-def test_what_one_call_pushed_out_no_other_does() -> None:
-    assert written_back([COPY, PRODUCT, PRODUCT], [0, 1, 2], KEPT) == [0.0, 8_000_000.0, 0.0]
-
-
-def test_an_output_overwritten_in_time_is_not_written_back() -> None:
-    small = replace(PRODUCT, weights=2_000_000)
-    assert written_back([COPY, small], [0, 1], KEPT) == [0.0, 0.0]  # two outputs, 20 MB in all
-    assert written_back([COPY, small], [0, 1], 15e6)[1] > 0
-
-
-def test_no_more_is_dirty_than_the_l2_keeps() -> None:
-    large = replace(COPY, output=67_000_000)
-    assert written_back([large, PRODUCT], [0, 1], KEPT)[1] == KEPT
-
-
-def test_a_call_pushes_out_no_more_than_it_brings_in() -> None:
-    large = replace(COPY, output=67_000_000)
-    product = replace(PRODUCT, weights=10_000_000)
-    assert written_back([large, product], [0, 1], KEPT)[1] == 10_000_000.0
-
-
-def test_inputs_that_the_l2_cannot_hold_push_out_what_is_dirty() -> None:
-    held, too_large = (
-        Traffic(weights=0, inputs=size, output=0) for size in (30_000_000, 134_000_000)
-    )
-    assert written_back([COPY, held, PRODUCT], [0, 1, 2], KEPT)[2] == 8_000_000.0
-    assert written_back([COPY, too_large, PRODUCT], [0, 1, 2], KEPT)[2] == 0.0
-
-
-def test_what_a_call_alone_writes_back_is_not_added_again() -> None:
-    writing = replace(PRODUCT, output=8_000_000)
-    assert written_back([writing], [0, 0, 0], KEPT) == [0.0]
-    assert written_back([writing, PRODUCT], [0, 1], KEPT) == [-8_000_000.0, 8_000_000.0]
-
-
-def test_an_output_that_the_l2_cannot_hold_is_written_back_alone_as_well() -> None:
-    gather = Traffic(weights=805_000_000, inputs=0, output=3_221_000_000)  # a weight for each row
-    assert written_back([gather], [0, 0], KEPT) == [0.0]
-    assert written_back([COPY, gather], [0, 1, 1], KEPT) == [8_000_000.0, 0.0]
+@pytest.mark.parametrize(
+    ("kinds", "calls", "kept", "written"),
+    [
+        # what streaming weights push out, as the mean of a call's occurrences
+        ([COPY, PRODUCT], [0, 1], KEPT, [0.0, 8e6]),
+        ([COPY, PRODUCT], [0, 0, 1], KEPT, [0.0, 16e6]),
+        ([COPY, PRODUCT], [0, 1, 1], KEPT, [0.0, 4e6]),
+        # what one call pushed out no other does
+        ([COPY, PRODUCT, PRODUCT], [0, 1, 2], KEPT, [0.0, 8e6, 0.0]),
+        # two outputs, 20 MB in all, are overwritten in time: unless the L2 keeps less
+        ([COPY, replace(PRODUCT, weights=2_000_000)], [0, 1], KEPT, [0.0, 0.0]),
+        ([COPY, replace(PRODUCT, weights=2_000_000)], [0, 1], 15e6, [-5e6, 2e6]),
+        # no more is dirty than the L2 keeps, and no more pushed out than is brought in
+        ([LARGE_COPY, PRODUCT], [0, 1], KEPT, [-KEPT, KEPT]),
+        ([LARGE_COPY, replace(PRODUCT, weights=10_000_000)], [0, 1], KEPT, [-10e6, 10e6]),
+        # inputs that the L2 cannot hold push out what is dirty
+        ([COPY, HELD, PRODUCT], [0, 1, 2], KEPT, [0.0, 0.0, 8e6]),
+        ([COPY, TOO_LARGE, PRODUCT], [0, 1, 2], KEPT, [0.0, 8e6, 0.0]),
+        # what a call alone writes back is not added again
+        ([WRITING], [0, 0, 0], KEPT, [0.0]),
+        ([WRITING, PRODUCT], [0, 1], KEPT, [-8e6, 8e6]),
+        # an output that the L2 cannot hold is written back alone as well
+        ([GATHER], [0, 0], KEPT, [0.0]),
+        ([COPY, GATHER], [0, 1, 1], KEPT, [8e6, 0.0]),
+    ],
+)
+def test_what_is_dirty_is_written_back_by_who_pushes_it_out(
+    kinds: list[Traffic], calls: list[int], kept: float, written: list[float]
+) -> None:
+    assert written_back(kinds, calls, kept) == written
 
 
 def linear(size: int, rows: int = 1) -> Configuration:

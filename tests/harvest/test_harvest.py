@@ -3,19 +3,24 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from opdb.errors import InputError, UnsupportedError
 from opdb.harvest.passes import harvest, record
 from opdb.harvest.recorder import OUTSIDE, Recorder
+from opdb.kinds import KINDS, Kind, families, registry
 from opdb.models import load
+from opdb.operators import build
+from opdb.operators.describe import find_operator
 from opdb.records import Json, Phase, Workload
 from opdb.spec import ModelSpec
+from tests import declarations
 from tests.harvest import sample_models
 from tests.own import Built, model
 
@@ -399,3 +404,53 @@ def test_resnet50_keys_are_golden() -> None:
 
 GOLDEN_RESNET50 = "d29bd4daa11ca6a7238922fb86ce6de750fe3ff8070e841a70441ca79be94f31"
 """Over the configuration keys of ResNet-50, in first-call order; the same on every torch."""
+
+
+# An element-wise kind that is declared in one line is harvested, counted and differentiated
+
+
+@pytest.fixture
+def ndtr() -> Iterator[Kind]:
+    """Declare a kind as a file of `opdb.kinds` would: torch.special.ndtr, which opdb lacks."""
+    assert "ndtr" not in KINDS
+    declarations.clear()
+    registry.register(families.unary("ndtr"))
+    yield KINDS["ndtr"]
+    del registry._kinds["ndtr"]
+    declarations.clear()
+
+
+@model((4, 8), linear=lambda: nn.Linear(8, 8))
+def gate(m: Any, x: Tensor) -> Any:
+    return x * torch.special.ndtr(m.linear(x))
+
+
+def test_one_line_makes_a_kind(ndtr: Kind) -> None:
+    request = ModelSpec(f"{__name__}:gate")
+    forward = next(
+        c.configuration for c in harvest(request).calls if c.configuration.kind == "ndtr"
+    )
+    assert ndtr.shapes_rule(ndtr.view(forward)) == [[4, 8]]
+    assert ndtr.flops(forward) == 32 and ndtr.bytes_moved(forward) == 2 * 4 * 32
+    assert ndtr.nonzero_share(forward, 0.5) == 0.5
+    built = build(forward)
+    assert built().shape == (4, 8)
+    assert find_operator("special.ndtr").called is torch.special.ndtr
+
+
+def test_its_backward_pass_is_found_and_counted(ndtr: Kind) -> None:
+    request = ModelSpec(f"{__name__}:gate", phase="training")
+    calls = [c.configuration for c in harvest(request).calls]
+    backward = next(c for c in calls if c.title == "ndtr backward")
+    assert ndtr.flops(backward) == 32 and ndtr.bytes_moved(backward) == 3 * 4 * 32
+    assert build(backward)() is not None
+
+
+def test_without_the_line_it_is_unsupported() -> None:
+    request = ModelSpec(f"{__name__}:gate")
+    assert any("ndtr" in name for name in harvest(request).unsupported)
+
+
+def test_a_kind_that_leaves_something_undecided_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"backward.*nonzero_rule.*functions"):
+        Kind("made_up", "input")  # type: ignore[call-arg]

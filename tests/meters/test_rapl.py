@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,8 +47,7 @@ def joules_after(meter: RaplMeter, start_s: float) -> float:
 
 def test_energy_counts_up_and_through_the_end_of_the_counter(tmp_path: Path) -> None:
     folder = package(tmp_path, "intel-rapl:0", 900_000)
-    meter = RaplMeter(tmp_path)
-    try:
+    with closing(RaplMeter(tmp_path)) as meter:
         settle(meter)
         start_s = time.monotonic()
         settle(meter)
@@ -68,19 +68,14 @@ def test_energy_counts_up_and_through_the_end_of_the_counter(tmp_path: Path) -> 
             )
         )
         assert area == pytest.approx(0.13)
-    finally:
-        meter.close()
 
 
 def test_a_window_begins_and_ends_with_a_reading(tmp_path: Path) -> None:
     folder = package(tmp_path, "intel-rapl:0", 0)
-    meter = RaplMeter(tmp_path)
-    try:
+    with closing(RaplMeter(tmp_path)) as meter:
         for energy_uj in (40_000, 100_000):
             put(folder, energy_uj)
             settle(meter)
-    finally:
-        meter.close()
     moments = [t for t, _ in meter._edges]
     assert (moments[-1] - moments[0]) / (len(moments) - 1) < 0.5, "it reads every 20 ms"
     whole = meter.window(moments[0], moments[-1])
@@ -109,25 +104,19 @@ def test_packages_are_added_and_their_parts_are_not(tmp_path: Path) -> None:
         package(tmp_path, name, 0)
         for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0", "intel-rapl-mmio:0")
     ]
-    meter = RaplMeter(tmp_path)
-    try:
+    with closing(RaplMeter(tmp_path)) as meter:
         settle(meter)
         start_s = time.monotonic()
         settle(meter)
         for folder, energy_uj in zip(folders, (100_000, 20_000, 3_000, 400), strict=True):
             put(folder, energy_uj)
         assert joules_after(meter, start_s) == pytest.approx(0.12)
-    finally:
-        meter.close()
 
 
 def test_a_window_without_readings_has_a_reason(tmp_path: Path) -> None:
     package(tmp_path, "intel-rapl:0", 0)
-    meter = RaplMeter(tmp_path)
-    try:
+    with closing(RaplMeter(tmp_path)) as meter:
         reading = meter.window(time.monotonic() - 1000, time.monotonic() - 999)
-    finally:
-        meter.close()
     assert reading.power_samples == ()
     assert reading.reason == "fewer than two RAPL readings in 1.000 s"
 
@@ -156,15 +145,12 @@ def test_why_it_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_counter_that_goes_away_leaves_a_reason(tmp_path: Path) -> None:
     folder = package(tmp_path, "intel-rapl:0", 0)
-    meter = RaplMeter(tmp_path)
-    try:
+    with closing(RaplMeter(tmp_path)) as meter:
         settle(meter)
         (folder / "energy_uj").unlink()
         time.sleep(0.1)
         start_s = time.monotonic()
         time.sleep(0.1)
         reading = meter.window(start_s, time.monotonic())
-    finally:
-        meter.close()
     assert reading.power_samples == ()
     assert reading.reason is not None and "energy_uj" in reading.reason

@@ -174,6 +174,7 @@ def test_nothing_is_covered_where_no_operator_describes_a_call(tmp_path: Path) -
     assert (found.calls, found.time, found.least()) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_survey_covers_what_a_prediction_covers() -> None:
     """What is not measured is sized by the same estimates; by their kin some were 0.12 off."""
     with open_store(str(published.default_database())) as store:

@@ -300,7 +300,11 @@ def seen(request: ModelSpec) -> list[tuple[str, float]]:
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("alexnet", 128), ("vgg11", 64), ("vgg11_bn", 64), ("squeezenet1_1", 96), ("mnasnet0_5", 96)],
+    [
+        *(("alexnet", 128), ("vgg11", 64), ("squeezenet1_1", 96)),
+        pytest.param("vgg11_bn", 64, marks=pytest.mark.slow),
+        pytest.param("mnasnet0_5", 96, marks=pytest.mark.slow),
+    ],
 )
 def test_zeros_are_those_of_a_real_step(name: str, size: int) -> None:
     request = ModelSpec(name, phase="training", batch_size=4, input_size=(3, size, size))

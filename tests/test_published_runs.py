@@ -63,7 +63,7 @@ def everything(opdb: Opdb) -> Json:
 def test_means_of_one_board_a_workload_stay_bit_for_bit(opdb: Opdb) -> None:
     """In a database of the sets that were published then: a later board's transitions count."""
     path = published.database_of(*THEN)
-    rows = opdb.json("validate", "--db", str(path))["rows"]
+    rows = opdb.read("validate", "--db", path)["rows"]
     means = {
         " ".join(str(row[name]) for name in NAMED_BY): [
             row[f"{how}_{what}"]

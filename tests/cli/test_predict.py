@@ -149,7 +149,7 @@ def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h2
     for share in found["missing"]:
         about = {"kind", "pass", "configuration", "count", "share_time", "share_energy"}
         assert share.keys() == about
-    estimated = opdb.read(*RESNET152, "--target", 0.9)
+    estimated = read(opdb(*RESNET152, "--target", 0.9, "--json").out)
     assert estimated["target_met"] is False, "estimates cover nothing"
     assert estimated["time_s"] > found["time_s"] and not estimated["missing"]
     ran = opdb(*RESNET152)

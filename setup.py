@@ -6,25 +6,27 @@ Only the standard library is used: opdb's dependencies are not there while it is
 
 from __future__ import annotations
 
-import csv
+import hashlib
+import json
 import lzma
 import shutil
+import sqlite3
+import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Set
+from contextlib import closing
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
 DB = Path(__file__).parent / "db"
-SAMPLES = {"visits.csv": "samples.xz", "host_visits.csv": "host_samples.xz"}
-"""The raw samples of a file of visits; `opdb.store.set_samples` says how they are written."""
-
-TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 4, "pb": 0}]
-"""How texts are compressed best: by the characters before, whatever the place in a word."""
 
 QUIET_BLOCKS = 50
 """Host visits of so many blocks or more tell that a board has quiet times (`opdb.derive.quiet`)."""
+
+POOLED = "campaign IN (SELECT id FROM campaign WHERE board IN (SELECT value FROM json_each(?)))"
+"""Visits of some boards, a JSON list."""
 
 
 class BuildWithSets(build_py):
@@ -40,93 +42,78 @@ class BuildWithSets(build_py):
 def pack(db: Path, into: Path) -> None:
     """Write every published set of a folder into another one, without most raw samples.
 
+    Those of boards that several sets measured stay: the costs of these are derived when all their
+    sets are together.
+
     Raises:
         FileNotFoundError: there is no set.
     """
-    sets = sorted(path.parent for path in db.glob("*/workloads.csv"))
-    if not sets:
+    manifests = sorted(db.glob("*/manifest.json"))
+    if not manifests:
         raise FileNotFoundError(f"{db}: no published set is there; build in a clone of opdb")
     shutil.rmtree(into, ignore_errors=True)  # of an earlier build
-    boards = Counter(row["uuid"] for each in sets for row in _rows(each / "boards.csv"))
-    pooled = {board for board, count in boards.items() if count > 1}
-    for folder in sets:
+    sets = {path.parent: json.loads(path.read_text(encoding="utf-8")) for path in manifests}
+    boards = Counter(board for manifest in sets.values() for board in manifest["boards"])
+    pooled = json.dumps([board for board, count in boards.items() if count > 1])
+    for folder, manifest in sets.items():
         target = into / folder.name
         target.mkdir(parents=True)
-        for path in sorted(folder.glob("*.csv")):
-            if path.name not in ("host_visits.csv", "model_runs.csv"):
-                shutil.copyfile(path, target / path.name)
-        campaigns = {
-            row["id"]: any(board.startswith(row["board"]) for board in pooled)
-            for row in _rows(folder / "campaigns.csv")
-        }
-        for name in SAMPLES:
-            _pack_samples(folder, target, name, campaigns)
-        _pack_host_visits(folder, target, campaigns)
-        _pack_model_runs(folder, target)
+        visits, host_visits = _pack_database(folder, target, pooled)
+        samples = _pack_samples(folder, target, visits | host_visits)
+        manifest["visits_with_samples"] = len(samples & visits)
+        manifest["files"] = {path.name: _checksum(path) for path in sorted(target.iterdir())}
+        text = json.dumps(manifest, indent=2) + "\n"
+        (target / "manifest.json").write_text(text, encoding="utf-8")
 
 
-Row = dict[str, str]
+def _pack_database(folder: Path, target: Path, pooled: str) -> tuple[set[str], set[str]]:
+    """Write a set's database; return the visits and host visits of the pooled boards.
 
-
-def _pack_samples(folder: Path, target: Path, name: str, campaigns: dict[str, bool]) -> None:
-    """Write the raw samples of boards that several sets measured.
-
-    Costs of these are derived when all their sets are together.
+    It keeps host visits of these boards and those of quiet times: costs have what follows from the
+    others. No prediction reads the times of a model's layers. The keys of configurations, a tenth
+    of all, follow from their JSON.
     """
-    visits = _rows(folder / name)
-    pooled = {visit["id"] for visit in visits if _is_pooled(campaigns, visit)}
-    if not pooled:
-        return
-    kept = []
-    with lzma.open(folder / SAMPLES[name], "rt", encoding="utf-8") as lines:
-        for line in lines:
-            short, _, _ = line.partition(" ")
-            if any(id_.startswith(short) for id_ in pooled):
-                kept.append(line)
-    (target / SAMPLES[name]).write_bytes(lzma.compress("".join(kept).encode(), filters=TEXT))
+    with tempfile.TemporaryDirectory() as aside:
+        path = Path(aside, "set.sqlite")
+        path.write_bytes(lzma.decompress((folder / "set.sqlite.xz").read_bytes()))
+        with closing(sqlite3.connect(path)) as connection:
+            blocks = "CAST(ltrim(times, '-') AS INTEGER)"
+            connection.execute(
+                f"DELETE FROM host_visit WHERE {blocks} < {QUIET_BLOCKS} AND NOT {POOLED}", [pooled]
+            )
+            connection.execute("UPDATE model_run SET layers = NULL")
+            connection.execute("UPDATE configuration SET key = id")
+            connection.commit()
+            connection.execute("VACUUM")
+            visits, host_visits = (
+                connection.execute(f"SELECT id FROM {table} WHERE {POOLED}", [pooled]).fetchall()
+                for table in ("visit", "host_visit")
+            )
+        _write(target / "set.sqlite.xz", path.read_bytes())
+    return {id_ for (id_,) in visits}, {id_ for (id_,) in host_visits}
 
 
-def _pack_host_visits(folder: Path, target: Path, campaigns: dict[str, bool]) -> None:
-    """Write the host visits of boards that several sets measured, and those of quiet times.
-
-    Costs have what follows from the others.
-    """
-
-    def packed(visit: Row) -> Row | None:
-        blocks = int(visit["times"].removeprefix("-"))
-        return visit if blocks >= QUIET_BLOCKS or _is_pooled(campaigns, visit) else None
-
-    _pack_rows("host_visits.csv", folder, target, packed)
-
-
-def _pack_model_runs(folder: Path, target: Path) -> None:
-    """Write the runs of models without the times of their layers, which no prediction reads."""
-    _pack_rows("model_runs.csv", folder, target, lambda run: {**run, "layers": ""})
+def _pack_samples(folder: Path, target: Path, pooled: Set[str]) -> set[str]:
+    """Write the raw samples of some visits; return these of them that have any."""
+    source, kept = folder / "samples.xz", {}
+    if source.exists():
+        with lzma.open(source, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                id_, _, _ = line.partition(" ")
+                if id_ in pooled:
+                    kept[id_] = line
+    if kept:
+        _write(target / source.name, "".join(kept.values()).encode())
+    return set(kept)
 
 
-def _pack_rows(name: str, folder: Path, target: Path, packed: Callable[[Row], Row | None]) -> None:
-    """Write what a function makes of each row of a file; None leaves the row out."""
-    with (
-        (folder / name).open(encoding="utf-8", newline="") as source,
-        (target / name).open("w", encoding="utf-8", newline="") as written,
-    ):
-        reader = csv.DictReader(source)
-        writer = csv.DictWriter(written, reader.fieldnames or (), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row for row in map(packed, reader) if row is not None)
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(lzma.compress(content, preset=9))
 
 
-def _is_pooled(campaigns: dict[str, bool], visit: Row) -> bool:
-    """Return whether a visit is of a board that several sets measured."""
-    short = visit["campaign"]  # the first characters of an id
-    [pooled] = [pooled for id_, pooled in campaigns.items() if id_.startswith(short)]
-    return pooled
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    csv.field_size_limit(16 * 1024 * 1024)  # as opdb.store.sets has it
-    with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
+def _checksum(path: Path) -> dict[str, str | int]:
+    content = path.read_bytes()
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
 
 if __name__ == "__main__":

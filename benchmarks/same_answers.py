@@ -187,14 +187,16 @@ SWEPT = re.compile(r"--algorithm|^sweep")
 """Commands that need the published sweeps as well."""
 
 RENAMED = {
-    "graph": "fx",
-    "matrix": "train",
-    "list": "show",
-    "status": "show",
-    "data": "show sets",
-    "calibrate": "doctor --calibrate",
+    "graph": "opdb fx",
+    "matrix": "opdb train",
+    "list": "opdb show",
+    "status": "opdb show",
+    "data": "opdb show sets",
+    "calibrate": "opdb doctor --calibrate",
+    "derive": "opdb.derive",
+    "learn": "opdb.estimates",
 }
-"""What commands are called in a checkout whose help has no command of the older name."""
+"""What is run (`python -m …`) in a checkout whose help has no command of the older name."""
 
 PROGRESS = re.compile(r"^\w+ \d+/\d+ .*\n?", re.MULTILINE)
 """A line of progress on stderr: whether there is one depends on how fast a command is."""
@@ -255,7 +257,7 @@ class Checkout:
         environment = {n: v for n, v in os.environ.items() if not n.startswith("OPDB_")}
         environment |= {"PYTHONPATH": str(self.folder), "PYTHONHASHSEED": "0"}
         done = subprocess.run(
-            [sys.executable, "-m", "opdb", *names.get(name, name).split(), *words],
+            [sys.executable, "-m", *names.get(name, f"opdb {name}").split(), *words],
             cwd=work, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         written = [p for p in sorted(work.rglob("*")) if p.is_file() and p.name != "matrix.yml"]
@@ -270,7 +272,7 @@ class Checkout:
         return text.replace(str(work), "WORK").replace(str(self.folder), "CHECKOUT")
 
 
-_DATABASES = shutil.ignore_patterns("*.sqlite*")
+_DATABASES = shutil.ignore_patterns("*.sqlite", "*.sqlite-*")
 
 
 def differences(old: Json, new: Json, *, wording: bool = False, at: str = "") -> Iterator[str]:

@@ -27,12 +27,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from opdb.api.sets import export, load
     from opdb.commands.bench import BenchOptions, bench
     from opdb.commands.build import BuildOptions, build, plan
     from opdb.commands.compare import compare
+    from opdb.commands.export import export
     from opdb.commands.generate import generate
     from opdb.commands.harvest import harvest
+    from opdb.commands.import_ import load
     from opdb.commands.measure import TrainingOptions, measure
     from opdb.commands.predict import Conditions, predict
     from opdb.commands.show import show
@@ -49,12 +50,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
-    "opdb.api.sets": ("export", "load"),
     "opdb.commands.bench": ("BenchOptions", "bench"),
     "opdb.commands.build": ("BuildOptions", "build", "plan"),
     "opdb.commands.compare": ("compare",),
+    "opdb.commands.export": ("export",),
     "opdb.commands.generate": ("generate",),
     "opdb.commands.harvest": ("harvest",),
+    "opdb.commands.import_": ("load",),
     "opdb.commands.measure": ("TrainingOptions", "measure"),
     "opdb.commands.predict": ("Conditions", "predict"),
     "opdb.commands.show": ("show",),

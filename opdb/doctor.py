@@ -533,7 +533,7 @@ def processor_energy() -> Finding:
 
 
 PURPOSES = {
-    "estimates": "opdb learn",
+    "estimates": "python -m opdb.estimates",
     "plots": "pictures",
     "postgres": "a PostgreSQL database",
     "slurm": "opdb submit",

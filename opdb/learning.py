@@ -4,58 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opdb.predict.predictor import Predictor
-from opdb.records import Board, Json, Workload
+from opdb.records import Board, Workload
 from opdb.store import Store
-from opdb.tables import Report, Rows
-from opdb.units import plural
 
 if TYPE_CHECKING:
     from opdb.estimates.estimator import Estimator
     from opdb.estimates.training import Example, Work
-
-
-@dataclass(frozen=True)
-class Lesson(Report):
-    """What was learned: from how many configurations, of which kinds and dtypes, by family."""
-
-    estimator: Estimator
-
-    def to_dict(self) -> Json:
-        """Return what was learned of each family."""
-        estimator = self.estimator
-        return {
-            "device": estimator.device,
-            "board": estimator.board,
-            "trained_at": estimator.trained_at,
-            "configurations": estimator.configurations,
-            "families": {
-                name: {
-                    "points": len(learned.time.points),
-                    "kinds": sorted(learned.levels),
-                    "dtypes": sorted(learned.dtypes),
-                }
-                for name, learned in sorted(estimator.families.items())
-            },
-        }
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        """Yield a line for each family."""
-        told = self.to_dict()
-        yield (
-            f"{told['device']}: learned from {told['configurations']} configurations, as board "
-            f"{told['board']} has them"
-        )
-        for name, family in told["families"].items():
-            yield (
-                f"{name}: {family['points']} of {plural(len(family['kinds']), 'kind')}, "
-                f"in {', '.join(family['dtypes'])}"
-            )
 
 
 def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estimator:

@@ -34,7 +34,7 @@ PLACEHOLDER = re.compile(r"(?:[A-Z]{3,}|…)(?:\.yml|…)?|…")
 SHELL = re.compile(r"[$*{]")
 """What only a shell makes an argument of: variables, patterns, braces."""
 
-ALONE = ("derive", "doctor", "show", "validate")
+ALONE = ("doctor", "show", "validate")
 """Commands that need no argument, and so are whole in the text, too."""
 
 LOOKS = (*ALONE, "compare", "modes", "predict")
@@ -52,7 +52,7 @@ NEEDS = {
     r"show jobs": "the folder of jobs that were submitted to Slurm",
     r"train (?!.*(--plan|--status))": "a GPU, or hours",
     r"roofline .*(--ncu|--counters)": "a GPU and Nsight Compute, or what they stored",
-    r"(learn|validate .*--estimates)\b": "minutes: it learns from all operators again",
+    r"validate .*--estimates\b": "minutes: it learns from all operators again",
 }
 """Commands that are parsed and not run, and what it is that they need."""
 

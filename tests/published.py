@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from functools import cache, partial
@@ -14,7 +13,7 @@ from opdb.store import Store, open_store
 from opdb.store.deriving import derive_costs
 from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import import_published
-from opdb.store.set_reading import read_set
+from opdb.store.sets import read_set
 from tests import shared
 
 SET = Path(__file__).parents[1] / "db" / "nvidia-h200"
@@ -57,11 +56,8 @@ def with_apart() -> Path:
 
     def make(path: Path) -> None:
         shutil.copy(default_database(), path)
-        with tempfile.TemporaryDirectory() as folder, open_store(str(path)) as store:
-            apart = [each for each in SET.with_name("apart").iterdir() if each.is_dir()]
-            for archive in SET.with_name("apart").glob("*.tar.xz"):
-                shutil.unpack_archive(archive, folder, filter="data")
-            for each in sorted([*apart, *Path(folder).iterdir()], key=lambda each: each.name):
+        with open_store(str(path)) as store:
+            for each in sorted(SET.with_name("apart").iterdir()):
                 import_set(store, each, contents=read_set(each), source=(each.name, ""))
             for board in store.boards_of_several_sources():
                 derive_costs(store, board)

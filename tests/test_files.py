@@ -18,8 +18,8 @@ from opdb.meters.ncu import read_metrics
 from opdb.significance import load_significance
 from opdb.slurm import read_state
 from opdb.store.database import check_file
-from opdb.store.set_reading import read_set
-from opdb.store.set_samples import visits_apart
+from opdb.store.published import FILE, MANIFEST, SAMPLES
+from opdb.store.sets import read_set
 from opdb.studies.annotate import read_profile
 from opdb.studies.roofline.counted import take_csv
 from opdb.studies.roofline.peaks import read_peaks
@@ -34,17 +34,17 @@ def csv_of_ncu(path: Path) -> None:
     take_csv(None, path)  # a store is asked only about what was read
 
 
-def of_set(name: str, reader: Callable[[Path], object] = read_set) -> Callable[[Path], object]:
-    """Return what reads a set of which one file is the given path."""
+def of_set(name: str) -> Callable[[Path], object]:
+    """Return what reads a set of which one file is the given path; no manifest tells of it."""
 
     def read(path: Path) -> object:
         folder = path.with_name(f"set with another {name}")
         folder.mkdir()
-        for each in SET.iterdir():
-            if each.name != name:
-                (folder / each.name).symlink_to(each)
+        for each in (FILE, SAMPLES):
+            if each != name:
+                (folder / each).symlink_to(SET / each)
         (folder / name).symlink_to(path)
-        return reader(folder)
+        return read_set(folder)
 
     return read
 
@@ -59,9 +59,9 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "metrics": read_metrics,
     "CSV of ncu": csv_of_ncu,
     "profile": read_profile,
-    "table of a set": of_set("workloads.csv"),
-    "samples of a set": of_set("samples.xz", visits_apart),
-    "manifest of a set": of_set("manifest.json"),
+    "database of a set": of_set(FILE),
+    "samples of a set": of_set(SAMPLES),
+    "manifest of a set": of_set(MANIFEST),
     "state of a job": read_state,
     "image": lambda path: images._read(str(path)),
     "database": lambda path: check_file(path, create=False),
@@ -112,7 +112,7 @@ def test_each_reader_says_its_own_bound(tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     with path.open("wb") as stream:
         stream.truncate(2**40)
-    for name in ("CSV of ncu", "profile", "table of a set", "samples of a set"):
+    for name in ("CSV of ncu", "profile", "database of a set", "samples of a set"):
         with pytest.raises(InputError, match=f"{2**40} bytes; .* has at most"):
             READERS[name](path)
 

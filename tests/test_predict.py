@@ -561,7 +561,7 @@ def test_peers_are_one_run_a_model_of_the_same_phase_and_batches_first(default: 
 
 
 def test_what_published_runs_show_is_stored_as_it_is_computed(default: Store) -> None:
-    """`python -m opdb learn` of all sets makes it anew."""
+    """`python -m python -m opdb.estimates` of all sets makes it anew."""
     _, stored = default.run_ratios(published.DEVICE)
     computed = predictor_for(default, published.DEVICE, estimates=False).run_ratios()
     assert sum(len(of) for by in computed.values() for of in by.values()) > 300

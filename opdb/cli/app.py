@@ -41,10 +41,8 @@ _PRINTING = ("opdb.cli.", "typer.")
 def _found() -> dict[str, str]:
     """Return the module of each command by its name; no command is imported."""
     modules = [f"opdb.studies.{name}" for name in import_module("opdb.studies").COMMANDS]
-    for package in ("opdb.commands", "opdb.cli.commands"):
-        folder = import_module(package).__path__
-        names = (each.name for each in iter_modules(folder))
-        modules += [f"{package}.{name}" for name in names if not name.startswith("_")]
+    names = (each.name for each in iter_modules(import_module("opdb.commands").__path__))
+    modules += [f"opdb.commands.{name}" for name in names if not name.startswith("_")]
     return {module.rpartition(".")[2].removesuffix("_"): module for module in modules}
 
 
@@ -82,8 +80,13 @@ class Command(TyperCommand):
 
 def command_named(name: str) -> Any:
     """Import the module of a command and return the command."""
+    return command_of(name, import_module(COMMANDS[name]).run)
+
+
+def command_of(name: str, run: Callable[..., None]) -> Any:
+    """Return the command that a function is."""
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command(name, cls=Command)(taken_apart(import_module(COMMANDS[name]).run))
+    one.command(name, cls=Command)(taken_apart(run))
     return typer.main.get_command(one)
 
 
@@ -192,8 +195,13 @@ def opdb(
     """Measure what PyTorch operators cost in time and energy, and predict whole models from it."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status.
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    name: str = "opdb",
+    run: Callable[..., None] | None = None,
+) -> int:
+    """Run the command line, or one function as a command of its own, and return the exit status.
 
     0 done; 1 the check that was asked for does not hold; 2 bad input or usage; 3 it cannot be
     measured here; 130 interrupted.
@@ -202,9 +210,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own = list(takewhile("--".__ne__, given))  # what follows is of a job that `submit` submits
     quiet = not {"--quiet", "-q"}.isdisjoint(own)
     _stopped.clear()
+    command = app if run is None else command_of(name, run)
+    given = given or ([] if run else ["--help"])
     try:
         with _interruptible(), _unwarned() if quiet else nullcontext():
-            left = app(args=given or ["--help"], prog_name="opdb", standalone_mode=False)
+            left = command(args=given, prog_name=name, standalone_mode=False)
         status = left if isinstance(left, int) else 0
     except SystemExit as stop:  # a shell's completion
         status = stop.code if isinstance(stop.code, int) else 0

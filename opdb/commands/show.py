@@ -480,7 +480,7 @@ def _measured_models(device: str | None, db: str | None) -> Listing:
     last = "other models, batch sizes and dtypes: " + (
         "estimated from these, opdb predict MODEL says how surely"
         if estimates
-        else "opdb learn makes estimates of their operators"
+        else "python -m opdb.estimates makes estimates of their operators"
     )
     document = {"device": slug, "estimates": estimates, "models": MEASURED_MODELS.documents(rows)}
     return Listing(document, [first, Rows(MEASURED_MODELS, rows), last])
@@ -669,7 +669,7 @@ def _sets(db: str | None) -> Listing:
     if any(each.left_out for each in found):
         parts.append(
             "raw samples that an installed opdb leaves out are in the folder db/ of a clone; "
-            "opdb derive and opdb export need them, predictions do not"
+            "python -m opdb.derive and opdb export need them, predictions do not"
         )
     database: Json = {"location": place, "size_bytes": size_bytes}
     return Listing({"database": database, "sets": SETS.documents(found)}, parts)

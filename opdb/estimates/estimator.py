@@ -343,7 +343,7 @@ class Estimator:
         except (ArithmeticError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"damaged estimates of {family} operators, learned on {self.board}: {error}; "
-                "opdb learn makes them anew"
+                "python -m opdb.estimates makes them anew"
             ) from error
         return found
 
@@ -524,7 +524,7 @@ class Estimates:
         if not logarithm < WIDEST:
             raise InputError(
                 f"damaged estimates, learned on {self.board}: a sum as wide as {logarithm:.3g}; "
-                "opdb learn makes them anew"
+                "python -m opdb.estimates makes them anew"
             )
         return logarithm
 
@@ -609,7 +609,8 @@ def from_document(document: Json) -> Estimator:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else document
         raise InputError(
-            f"estimates of format {found!r:.40}; this version reads {FORMAT}: opdb learn makes them"
+            f"estimates of format {found!r:.40}; this version reads {FORMAT}: "
+            "python -m opdb.estimates makes them"
         )
     try:
         return Estimator(
@@ -623,7 +624,9 @@ def from_document(document: Json) -> Estimator:
             sums=_sums(document["sums"]),
         )
     except _DAMAGED as error:
-        raise InputError(f"damaged estimates: {error}; opdb learn makes them anew") from error
+        raise InputError(
+            f"damaged estimates: {error}; python -m opdb.estimates makes them anew"
+        ) from error
 
 
 def _family(learned: Learned) -> Json:

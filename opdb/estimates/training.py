@@ -477,7 +477,7 @@ class PointsLeftOut:
             if len(of) != len(learned.time.points):
                 raise InputError(
                     f"{name}: {len(of)} examples, {len(learned.time.points)} learned points: "
-                    "opdb learn makes estimates of this database"
+                    "python -m opdb.estimates makes estimates of this database"
                 )
             power = None if learned.power is None else _inverse(learned.power)
             self._families[name] = _Family(learned, of, _inverse(learned.time), power)

@@ -133,7 +133,7 @@ def has_energy(costs: Collection[Cost]) -> bool:
 
 
 class Estimated:
-    """What `opdb learn` estimates of configurations on a device, each estimated once.
+    """What `python -m opdb.estimates` estimates of configurations on a device, each estimated once.
 
     Estimates that rest on a roofline alone are left out: what was measured alike says more.
     """

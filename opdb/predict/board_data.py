@@ -57,7 +57,9 @@ T = TypeVar("T")
 
 NO_TRANSITION_TIMES = "transition times between operators were never calibrated on this device"
 TRANSITION_TIMES_OF_OTHERS = "transition times between operators were taken from other boards"
-NOTHING_LEARNED = "no estimates: none were learned on this device; opdb learn learns them"
+NOTHING_LEARNED = (
+    "no estimates: none were learned on this device; python -m opdb.estimates learns them"
+)
 NOTHING_FORCED = "{} makes no calls whose algorithm can be forced: this is its usual prediction"
 CAPTURED_NOTE = (
     "{} asks whether it is being captured in a CUDA graph, and then calls other operators than in "
@@ -303,7 +305,7 @@ class BoardData:
             raise DatabaseError(
                 f"database {self._store.location}: the cost of {configuration.kind} "
                 f"{cost.configuration[:12]} on {cost.board} is none that was measured: {why}; "
-                "opdb derive restores it"
+                "python -m opdb.derive restores it"
             )
         return cost
 

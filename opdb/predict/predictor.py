@@ -331,8 +331,9 @@ ESTIMATED_AT_ONCE = 500
 class Predictor(BoardData):
     """Predicts workloads on one device from a store, as `opdb predict` does.
 
-    Configurations that were never measured are estimated where `opdb learn` has learned enough;
-    without `estimates` they are missing, but for steps of a whole generation between measured ones.
+    Configurations that were never measured are estimated where `python -m opdb.estimates` has
+    learned enough; without `estimates` they are missing, but for steps of a whole generation
+    between measured ones.
 
     Where the settings force an algorithm on convolutions, their costs are those benched under it,
     and predictions are compared with runs under it; all else is as torch chooses, and so are other

@@ -6,7 +6,6 @@ somebody else's is left exactly as it was.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import sys
@@ -16,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select
+from sqlalchemy import Connection, Engine, Index, create_engine, event, insert, inspect, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
@@ -360,14 +359,22 @@ def indices_last(engine: Engine) -> Iterator[None]:
 
     For a file that nobody else opens: rows in the order of an index are quicker to add.
     """
-    indices = [index for table in metadata.sorted_tables for index in table.indexes]
     with written_alone(engine) as connection:
-        for index in indices:
-            index.drop(connection)
+        drop_indices(connection)
     yield
     with written_alone(engine) as connection:
-        for index in indices:
+        for index in _indices():
             index.create(connection)
+
+
+def drop_indices(connection: Connection) -> None:
+    """Drop every index but those of keys: a set is written and sent without them."""
+    for index in _indices():
+        index.drop(connection)
+
+
+def _indices() -> list[Index]:
+    return [index for table in metadata.sorted_tables for index in table.indexes]
 
 
 @contextmanager
@@ -426,15 +433,3 @@ def _schema(connection: Connection, url: str) -> int | None:
     if "opdb_schema" not in tables:
         return 0
     return int(connection.execute(select(opdb_schema.c.number)).scalar() or 0)
-
-
-def set_files(folder: Path) -> list[Path]:
-    """Return the files of a published set, by name."""
-    return sorted([*folder.glob("*.csv"), *folder.glob("*.xz")])
-
-
-def fingerprint(folder: Path) -> str:
-    """Return what tells a set from a changed one without reading it: names, sizes, times."""
-    stats = [(path.name, path.stat()) for path in set_files(folder)]
-    said = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
-    return hashlib.sha256(said.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Columns that hold a JSON document: what it is in a record, and what it may be in a set's file."""
+"""Columns that hold a JSON document: what it is in a record, and what it may be in a set."""
 
 from __future__ import annotations
 
@@ -207,8 +207,8 @@ def _check_host_times(text: str) -> None:
 
 OBJECT = _document(_read_object, encode=dict)
 WORDS = _document(_read_words, encode=list)
-KERNELS = Field(COLLATED, encode=OBJECT.encode, decode=_read_counts)
-"""Counts of kernels by name; a set's file has them in short, see `opdb.store.shorthand`."""
+KERNELS = Field(COLLATED, check=_read_counts, encode=OBJECT.encode, decode=_read_counts)
+"""Counts of kernels by name."""
 
 MEMORY = _document(
     _read_memory,

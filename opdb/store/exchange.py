@@ -1,50 +1,49 @@
 """Published sets out of the database and into it.
 
-An import is one transaction: a set comes in whole or not at all. Keys are recomputed from what
-they are keys of, every reference is followed, and no field is ever run.
+An import is one transaction: a set comes in whole or not at all. A set is written as it is read: by
+an import into a new database.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Select,
-    Subquery,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    union,
-    update,
-)
+from sqlalchemy import Column, Connection, delete, func, insert, or_, select, update
 
 from opdb.errors import InputError, UnknownNameError
 from opdb.garbage import gc_paused
+from opdb.records import Json
 from opdb.store import database, schema
 from opdb.store.deriving import costs_of
+from opdb.store.fields import field_of
+from opdb.store.opening import open_store
 from opdb.store.proving import STATED, check_facts, proved
-from opdb.store.rows import COST, NewRow
-from opdb.store.set_reading import Contents, read_set
-from opdb.store.set_samples import SAMPLES, looked_up, without_samples
-from opdb.store.sets import FILES, Columns, SetFile, read_file, write_file
-from opdb.store.shorthand import CALLS, KERNELS, REFERRED, in_short
+from opdb.store.published import FILE, MANIFEST, SAMPLES, device_of, fingerprint, write_manifest
+from opdb.store.rows import COST
+from opdb.store.set_samples import packed, without_samples
+from opdb.store.sets import (
+    TABLES,
+    Contents,
+    Rows,
+    check,
+    check_whole,
+    contents_of,
+    having_samples,
+    read_set,
+)
 from opdb.store.store import Store
 from opdb.store.tallies import count_new, recount
 from opdb.store.writing import (
     in_parts,
     insert_columns,
     numbers,
-    save_sequences,
     upsert,
     upsert_columns,
 )
@@ -74,54 +73,96 @@ Known: TypeAlias = dict[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Imported:
-    """The rows of a set, all and new ones, that an import found, by file name without `.csv`."""
+    """The rows of a set, all and new ones, that an import found, by the names of `TABLES`."""
 
     found: Mapping[str, int]
     added: Mapping[str, int]
 
 
-def export_set(store: Store, folder: Path, *, device: str, costs: bool = True) -> dict[str, int]:
-    """Write a device's set into a folder; return the rows by file name without `.csv`.
+def export_set(
+    store: Store, folder: Path, *, device: str, about: Mapping[str, Json] | None = None
+) -> dict[str, int]:
+    """Write a device's set into a folder; return the rows by the names of `TABLES`.
 
     The set holds the device's campaigns with all their measurements, the costs that follow from
     these, and every workload that has a measurement, or came with a set of the device. Files are
     replaced only when all are whole; where that is interrupted, the folder is no set until it is
-    written again. Without `costs` it holds none: the importer derives them anew.
+    written again. `about` is what the manifest says beside the device and the checksums.
 
     Raises:
         UnknownNameError: the database holds no such device.
         InputError: the folder holds another device's set, or cannot be written.
     """
-    known = [found.slug for found in store.devices()]
+    known = {found.slug: found.name for found in store.devices()}
     if device not in known:
         raise UnknownNameError("device", device, known, hint="(opdb show lists what is measured)")
     _check_target(folder, device)
+    contents = having_samples(store, contents_of(store, device, Path(store.location)))
+    contents["costs"] = _costs(store, device, contents["costs"])
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob(f"{_ASIDE}*"):  # of an export that was killed
-            shutil.rmtree(left)
-        with tempfile.TemporaryDirectory(prefix=_ASIDE, dir=folder) as aside:
-            with store.reading() as connection:
-                queries = _queries(device)
-                whole = {f.name: _exported(connection, f, queries[f.name]) for f in FILES}
-            whole["costs.csv"] = _costs(store, device) if costs else []
-            written = in_short(whole)
-            samples = {}
-            for file in FILES:
-                if file.table.name in SAMPLES:
-                    rows, packed = without_samples(file.table, written[file.name])
-                    written[file.name], samples[SAMPLES[file.table.name]] = rows, packed
-            for name, found in written.items():
-                write_file(Path(aside, name), _header(name), found)
-            for name, packed in samples.items():
-                Path(aside, name).write_bytes(packed)
-            # Without its first file a folder is no set: a kill between two leaves none, not a mix.
-            (folder / FILES[0].name).unlink(missing_ok=True)
-            for name in (*samples, *reversed(written)):
-                Path(aside, name).replace(folder / name)
+        write_set(folder, contents, {**(about or {}), "device": device, "name": known[device]})
     except OSError as error:
         raise InputError(f"cannot write the set into {folder}: {error.strerror}") from error
-    return {Path(name).stem: len(found) for name, found in whole.items()}
+    return {name: len(found) for name, found in contents.items()}
+
+
+def write_set(folder: Path, contents: Contents, about: Mapping[str, Json]) -> None:
+    """Write the files of a set.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    contents, lines, apart = dict(contents), [], {}
+    for name in ("visits", "host_visits"):
+        contents[name], apart[name] = without_samples(contents[name])
+        lines += apart[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(f"{_ASIDE}*"):  # of an export that was killed
+        shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=_ASIDE, dir=folder) as aside:
+        path = Path(aside, Path(FILE).stem)
+        engine = database.connect(database.as_url(str(path)), create=True, aside=True)
+        try:
+            with database.written_alone(engine) as connection:
+                database.drop_indices(connection)
+                _insert_all(connection, contents, None)
+        finally:
+            engine.dispose()
+        Path(aside, FILE).write_bytes(packed(path.read_bytes()))
+        if lines:
+            Path(aside, SAMPLES).write_bytes(packed("".join(lines).encode()))
+        write_manifest(Path(aside), {**about, "visits_with_samples": len(apart["visits"])})
+        # Without its database a folder is no set: a kill between two leaves none, not a mix.
+        for name in (FILE, SAMPLES):
+            (folder / name).unlink(missing_ok=True)
+        for name in (MANIFEST, *([SAMPLES] if lines else ()), FILE):
+            Path(aside, name).replace(folder / name)
+
+
+def export_csv(store: Store, folder: Path, *, device: str) -> dict[str, int]:
+    """Write a device's rows as one CSV file a table, without raw samples; return how many each has.
+
+    Rows refer to each other by content key; a JSON column is its text.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    contents = contents_of(store, device, Path(store.location))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, found in contents.items():
+            names = [n for n in found.values if n not in found.table.c or not _is_raw(found, n)]
+            with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as stream:
+                writer = csv.writer(stream, lineterminator="\n")
+                writer.writerow(names)
+                writer.writerows(zip(*(found.values[each] for each in names), strict=True))
+    except OSError as error:
+        raise InputError(f"cannot write the tables into {folder}: {error.strerror}") from error
+    return {name: len(found) for name, found in contents.items()}
+
+
+def _is_raw(found: Rows, name: str) -> bool:
+    return field_of(found.table.c[name]).verify is not None
 
 
 @gc_paused()
@@ -141,28 +182,61 @@ def import_set(
     Raises:
         InputError: the folder is not a set, or a row is not what it says it is.
     """
-    name, seen = source or (str(folder.resolve()), database.fingerprint(folder))
+    name, seen = source or (str(folder.resolve()), fingerprint(folder))
     contents = proved(read_set(folder)) if contents is None else contents
     with store.writing(alone=True) as connection:
         before = _counts(connection)
         visited = _visited(connection, name)
         number = _forget_source(connection, name, seen)
         _check_known(connection, contents)
-        known: Known = {}
-        for file in FILES:
-            _insert(connection, file, contents[file.name], number, known)
-            if file.table.name in schema.REFERENCES.values():
-                keys = contents[file.name].values["key"]
-                known[file.table.name] = numbers(connection, file.table, keys)
+        visits = _insert_all(connection, contents, number)
         after = _counts(connection)
-        visits = _numbered(contents["visits.csv"], known)
         if not visited and after["visits"] - before["visits"] == len(visits):
             count_new(connection, visits.values)
         else:
             recount(connection, visited | set(visits.values["configuration_id"]))
-    found = {Path(file.name).stem: len(contents[file.name]) for file in FILES}
-    added = {stem: max(0, after[stem] - before[stem]) for stem in found}
+    found = {name: len(rows) for name, rows in contents.items()}
+    return Imported(found, {name: max(0, after[name] - before[name]) for name in found})
+
+
+def import_database(store: Store, path: Path) -> Imported:
+    """Take all measurements of a job's database into another; each device whole or not at all.
+
+    It goes the way of a published set, device by device. Its costs are not read, for those of a job
+    that was killed are not what its visits say; they are derived anew. What an earlier import of
+    the same file brought is replaced, so that one that has grown can come again.
+
+    Raises:
+        DatabaseError: it is not a database of opdb's.
+        InputError: a row of it is not what it says it is, or it is this database itself.
+    """
+    if store.path is not None and store.path.resolve() == path.resolve():
+        raise InputError(f"{path} is the database itself; name another with --db, or another job's")
+    found = dict.fromkeys(TABLES, 0)
+    added = dict.fromkeys(TABLES, 0)
+    with open_store(str(path), create=False) as job:
+        check_whole(job, path)
+        stat = path.stat()
+        for device in job.devices():
+            contents = having_samples(job, contents_of(job, device.slug, path))
+            contents["costs"] = contents["costs"].only([False] * len(contents["costs"]))
+            check(contents)
+            source = f"{path.resolve()} {device.slug}", f"{stat.st_size} {stat.st_mtime_ns}"
+            imported = import_set(store, path, contents=proved(contents), source=source)
+            for name in TABLES:
+                found[name] += imported.found[name]
+                added[name] += imported.added[name]
     return Imported(found, added)
+
+
+def _insert_all(connection: Connection, contents: Contents, source: int | None) -> Rows:
+    """Insert the rows of a set, of a source (row number); return its visits as they are stored."""
+    known: Known = {}
+    for found in contents.values():
+        _insert(connection, found, source, known)
+        if found.table.name in schema.REFERENCES.values():
+            known[found.table.name] = numbers(connection, found.table, found.values["key"])
+    return _numbered(contents["visits"], known)
 
 
 def _check_known(connection: Connection, contents: Contents) -> None:
@@ -172,31 +246,33 @@ def _check_known(connection: Connection, contents: Contents) -> None:
         InputError: it does; the message names the field.
     """
     for column, apart in _LASTING.items():
-        [(name, key)] = [(f.name, f.order[0]) for f in FILES if f.table is column.table]
+        [found] = [rows for rows in contents.values() if rows.table is column.table]
+        [key] = [each.name for each in column.table.primary_key]
         stored: dict[Any, Any] = dict(
             map(tuple, connection.execute(select(column.table.c[key], column)))
         )
-        for number, row in enumerate(contents[name].rows()):
+        for number, row in enumerate(found.rows()):
             there, here = row[column.name], stored.get(row[key])
             alike = None in (here, there) or here == there
             if not alike and not (apart and math.isclose(here or 0.0, there, rel_tol=apart)):
                 why = f"the database has {here!r} of this {column.table.name}"
-                raise contents[name].error(number, column.name, str(there), why)
-    devices = contents["device.csv"].values["slug"]
+                raise found.error(number, column.name, there, why)
+    devices = contents["devices"].values["slug"]
     known = {
-        name: Columns(Path(name), [], {column.name: connection.scalars(query).all()})
+        name: replace(contents[name], values={column.name: connection.scalars(query).all()})
         for name, column in STATED.items()
         for query in [select(column).where(column.table.c.device.in_(devices))]
     }
     check_facts(contents, {}, known)
 
 
-def _costs(store: Store, device: str) -> list[NewRow]:
+def _costs(store: Store, device: str, stored: Rows) -> Rows:
     """Return the costs that a device's campaigns give; those stored may be of a killed bench."""
     boards = [board.uuid for board in store.boards(device)]
     found = [COST.row(cost) for board in boards for cost in costs_of(store, board, device)]
-    [order] = [file.order for file in FILES if file.table is schema.cost]
-    return sorted(found, key=lambda row: tuple(row[name] for name in order))
+    _, order = TABLES["costs"]
+    found.sort(key=lambda row: tuple(row[name] for name in order))
+    return replace(stored, values={name: [row[name] for row in found] for name in stored.values})
 
 
 def _check_target(folder: Path, device: str) -> None:
@@ -207,104 +283,9 @@ def _check_target(folder: Path, device: str) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; give a folder for the set")
-    if not (folder / "device.csv").exists():
-        return
-    there = read_file(FILES[0], folder).values["slug"]
-    if list(there) != [device]:
-        raise InputError(
-            f"{folder} holds the set of {', '.join(there) or 'no device'}, not of {device}; "
-            "give another folder"
-        )
-
-
-def _queries(device: str) -> dict[str, Select[Any]]:
-    """Return, for each file, the query of the rows that a device's set holds."""
-    campaign, board, cost, call = schema.campaign, schema.board, schema.cost, schema.call
-    campaigns = select(campaign.c.id).where(campaign.c.device == device)
-    boards = select(board.c.uuid).where(board.c.device == device)
-    of_campaigns = {
-        table.name: table.c.campaign.in_(campaigns)
-        for table in (schema.visit, schema.host_visit, schema.model_run)
-    }
-    measured = _measured(campaigns, boards, device)
-    its_sets = select(campaign.c.source_id).where(campaign.c.device == device)
-    workloads = select(schema.workload.c.id).where(
-        or_(
-            schema.workload.c.source_id.in_(its_sets),
-            schema.workload.c.id.in_(
-                select(call.c.workload_id).where(call.c.configuration_id.in_(select(measured)))
-            ),
-            schema.workload.c.id.in_(
-                select(schema.model_run.c.workload_id).where(of_campaigns["model_run"])
-            ),
-        )
-    )
-    called = select(call.c.configuration_id).where(call.c.workload_id.in_(workloads))
-    hosts = select(campaign.c.host).where(campaign.c.device == device)
-    configuration = schema.configuration
-    return {
-        "device.csv": select(schema.device).where(schema.device.c.slug == device),
-        "boards.csv": select(board).where(board.c.device == device),
-        "hosts.csv": select(schema.host).where(schema.host.c.id.in_(hosts)),
-        "campaigns.csv": select(campaign).where(campaign.c.device == device),
-        "configurations.csv": select(configuration).where(
-            or_(configuration.c.id.in_(select(measured)), configuration.c.id.in_(called))
-        ),
-        "workloads.csv": select(schema.workload).where(schema.workload.c.id.in_(workloads)),
-        "calls.csv": select(call).where(call.c.workload_id.in_(workloads)),
-        "calibrations.csv": select(schema.board_calibration).where(
-            schema.board_calibration.c.device == device
-        ),
-        "visits.csv": select(schema.visit).where(of_campaigns["visit"]),
-        "host_visits.csv": select(schema.host_visit).where(of_campaigns["host_visit"]),
-        "model_runs.csv": select(schema.model_run).where(of_campaigns["model_run"]),
-        "costs.csv": select(cost).where(cost.c.board.in_(boards)),
-        "learned.csv": select(schema.learned).where(schema.learned.c.device == device),
-        "profiles.csv": select(schema.profile).where(schema.profile.c.device == device),
-    }
-
-
-def _measured(campaigns: Select[Any], boards: Select[Any], device: str) -> Subquery:
-    """Return the row numbers of the configurations that a device's boards have seen."""
-    visit, host_visit, cost, profile = schema.visit, schema.host_visit, schema.cost, schema.profile
-    return union(
-        select(visit.c.configuration_id).where(visit.c.campaign.in_(campaigns)),
-        select(host_visit.c.configuration_id).where(host_visit.c.campaign.in_(campaigns)),
-        select(cost.c.configuration_id).where(cost.c.board.in_(boards)),
-        select(profile.c.configuration_id).where(profile.c.device == device),
-    ).subquery()
-
-
-def _exported(connection: Connection, file: SetFile, query: Select[Any]) -> list[NewRow]:
-    """Return a query's rows in order, with content keys in place of row numbers."""
-    read = connection.execute(query).mappings().all()
-    found = looked_up(connection, file.table, read) if file.table.name in SAMPLES else read
-    names = {name: column.name for name, column in file.columns.items()}
-    if file.table is schema.workload:
-        names["sequence"] = "sequence"  # for `calls.csv`
-    exported = [
-        {name: _in_a_line(name, row[inside]) for name, inside in names.items()} for row in found
-    ]
-    for inside, name in schema.REFERENCES.items():
-        if inside in file.table.c:
-            table = schema.metadata.tables[name]
-            keys = {row.id: row.key for row in connection.execute(select(table.c.id, table.c.key))}
-            for row in exported:
-                row[name] = keys[row[name]]
-    return sorted(exported, key=lambda row: tuple(row[name] for name in file.order))
-
-
-def _in_a_line(name: str, value: Any) -> Any:
-    """Return a value as a file holds it: the reason of a failure may have several lines."""
-    if name == "reason" and value is not None and not value.isprintable():
-        return "".join(sign if sign.isprintable() else " " for sign in value)
-    return value
-
-
-def _header(name: str) -> Sequence[str]:
-    """Return the columns of a file as this version writes it."""
-    special = {"calls.csv": CALLS, "kernels.csv": KERNELS}
-    return special.get(name) or tuple(next(file for file in FILES if file.name == name).columns)
+    there = device_of(folder)
+    if there not in (None, device):
+        raise InputError(f"{folder} holds the set of {there}, not of {device}; give another folder")
 
 
 def _visited(connection: Connection, source: str) -> set[int]:
@@ -329,17 +310,15 @@ def _forget_source(connection: Connection, name: str, seen: str) -> int:
     return int(number)
 
 
-def _insert(
-    connection: Connection, file: SetFile, found: Columns, source: int, known: Known
-) -> None:
-    """Insert a file's rows, the references followed."""
+def _insert(connection: Connection, found: Rows, source: int | None, known: Known) -> None:
+    """Insert a table's rows, the references followed."""
     if not len(found):
         return
-    table, identity = file.table, [column.name for column in file.table.primary_key]
+    table, identity = found.table, [column.name for column in found.table.primary_key]
     if table is schema.call:
         _insert_calls(connection, _numbered(found, known), source)
         return
-    _check_references(connection, found, file)
+    _check_references(connection, found)
     found = _numbered(found, known)
     if "source_id" in table.c:
         found = found.having(source_id=[source] * len(found))
@@ -352,7 +331,7 @@ def _insert(
         upsert_columns(connection, table, found.values, names, replace=False)
 
 
-def _insert_workloads(connection: Connection, found: Columns, source: int) -> None:
+def _insert_workloads(connection: Connection, found: Rows, source: int | None) -> None:
     """Insert workloads; those that were harvested here stay, those of this source are replaced.
 
     A workload that was asked for here or in the set, other than by a sweep, stays asked for.
@@ -372,20 +351,18 @@ def _insert_workloads(connection: Connection, found: Columns, source: int) -> No
     upsert_columns(connection, table, found.values, ["key"])
 
 
-def _insert_calls(connection: Connection, found: Columns, source: int) -> None:
+def _insert_calls(connection: Connection, found: Rows, source: int | None) -> None:
     """Insert the calls of the workloads that came from this source, in place of earlier ones."""
     workload, call = schema.workload, schema.call
     ours = select(workload.c.id).where(workload.c.source_id == source)
     chosen = set(connection.scalars(ours))
     found = found.only([number in chosen for number in found.values["workload_id"]])
-    columns = dict(found.values)
-    sequences = dict(zip(columns["workload_id"], columns.pop("sequence"), strict=True))
-    connection.execute(delete(call).where(call.c.workload_id.in_(sequences)))
-    insert_columns(connection, insert(call), columns)
-    save_sequences(connection, sequences)
+    for some in in_parts(found.values["workload_id"]):
+        connection.execute(delete(call).where(call.c.workload_id.in_(some)))
+    insert_columns(connection, insert(call), found.values)
 
 
-def _foreign_keys(connection: Connection, source: int) -> set[str]:
+def _foreign_keys(connection: Connection, source: int | None) -> set[str]:
     """Return the keys of the workloads that did not come from this source."""
     workload = schema.workload
     query = select(workload.c.key).where(
@@ -394,7 +371,7 @@ def _foreign_keys(connection: Connection, source: int) -> set[str]:
     return set(connection.scalars(query))
 
 
-def _numbered(found: Columns, known: Known) -> Columns:
+def _numbered(found: Rows, known: Known) -> Rows:
     """Return the same with row numbers in place of content keys."""
     values = dict(found.values)
     for inside, name in schema.REFERENCES.items():
@@ -403,17 +380,15 @@ def _numbered(found: Columns, known: Known) -> Columns:
     return replace(found, values=values)
 
 
-def _check_references(connection: Connection, found: Columns, file: SetFile) -> None:
-    """Check that the devices, boards and hosts that rows name are there.
-
-    What else rows refer to was followed when the set was read.
+def _check_references(connection: Connection, found: Rows) -> None:
+    """Check that the devices, boards, hosts and campaigns that rows name are there.
 
     Raises:
         InputError: one is not.
     """
-    for constraint in file.table.foreign_key_constraints:
+    for constraint in found.table.foreign_key_constraints:
         names = [reference.parent.name for reference in constraint.elements]
-        if not found.values.keys() >= set(names) or (len(names) == 1 and names[0] in REFERRED):
+        if not found.values.keys() >= set(names):
             continue
         targets = [reference.column for reference in constraint.elements]
         known = set(map(tuple, connection.execute(select(*targets))))
@@ -426,9 +401,9 @@ def _check_references(connection: Connection, found: Columns, file: SetFile) -> 
 
 
 def _counts(connection: Connection) -> dict[str, int]:
-    """Return the rows of each table by its file's name without `.csv`."""
+    """Return the rows of each table by its name in `TABLES`."""
     counts = (
-        select(func.count()).select_from(file.table).scalar_subquery().label(Path(file.name).stem)
-        for file in FILES
+        select(func.count()).select_from(table).scalar_subquery().label(name)
+        for name, (table, _) in TABLES.items()
     )
     return dict(connection.execute(select(*counts)).mappings().one())

@@ -14,7 +14,7 @@ from opdb.errors import DatabaseError, NoDatabaseError
 from opdb.garbage import gc_paused
 from opdb.records import SLUG_ALLOWED, is_slug
 from opdb.store import database, schema
-from opdb.store.published import sets_at_hand, sets_of, usual_sets
+from opdb.store.published import fingerprint, set_files, sets_at_hand, sets_of, usual_sets
 from opdb.store.store import Store
 
 
@@ -75,14 +75,14 @@ def how_to_fill(location: str, device: str | None = None) -> str:
     if not found:
         return "to bring in measurements: opdb import FOLDER, a published set of a clone's db/"
     named = [] if location == database.default_url() else ["--db", database.shown(location)]
-    size = sum(file.stat().st_size for path in found.values() for file in database.set_files(path))
+    size = sum(file.stat().st_size for path in found.values() for file in set_files(path))
     sets = [
         str(path.relative_to(here) if path.is_relative_to(here) else path)
         for path in found.values()
     ]
-    # An import reads 1.1 to 2 MB/s on two cores.
+    # An import reads 1 MB/s on two cores.
     return (
-        f"to bring in the published measurements ({size / 1e6:.0f} MB, some {1 + size / 1.4e6:.0f} "
+        f"to bring in the published measurements ({size / 1e6:.0f} MB, some {1 + size / 1e6:.0f} "
         f"s): {shlex.join(['opdb', 'import', *sets, *named])}"
     )
 
@@ -196,14 +196,14 @@ def import_published(store: Store, *, sweeps: bool = False, device: str | None =
     new = {
         name: found
         for name, path in sets.items()
-        if name in wanted and seen.get(name) != (found := database.fingerprint(path))
+        if name in wanted and seen.get(name) != (found := fingerprint(path))
     }
     if not new:
         return
-    # They read CSV and statistics, which most commands need not.
+    # They read archives and statistics, which most commands need not.
     from opdb.store.deriving import derive_pooled
     from opdb.store.exchange import import_set
-    from opdb.store.set_reading import read_set
+    from opdb.store.sets import read_set
 
     for name, found in new.items():
         # Sets beside the code are trusted as they are; `make check` proves their costs.

@@ -13,17 +13,18 @@ from sqlalchemy import Connection, Table, case, func, select
 from opdb.records import Json, canonical_json
 from opdb.store import database, schema
 from opdb.store.documents import read_json
-from opdb.store.manifest import stated_licence
-from opdb.store.published import device_of, sets_at_hand
+from opdb.store.published import (
+    device_of,
+    set_files,
+    sets_at_hand,
+    stated_licence,
+    visits_with_samples,
+)
 from opdb.store.samples import LEFT_OUT
-from opdb.store.set_samples import visits_apart
 from opdb.store.store import Store
 
 Place: TypeAlias = Literal["wheel", "clone", "import", "here"]
 """How a set came in: with an installed opdb, its clone, `opdb import`, or not at all."""
-
-LICENCE = "Apache-2.0"
-"""The licence of the published sets, which is opdb's."""
 
 VERSIONS = ("opdb", "torch", "driver")
 """The fields of a campaign's environment that tell the age of its measurements."""
@@ -61,8 +62,6 @@ class Origin:
     @property
     def licence(self) -> str | None:
         """The licence of the data; None where nobody stated it."""
-        if self.place in ("wheel", "clone"):
-            return LICENCE
         return None if self.folder is None else stated_licence(self.folder)
 
     @property
@@ -70,7 +69,7 @@ class Origin:
         """The size of its files; None without any."""
         if self.folder is None:
             return None
-        return sum(path.stat().st_size for path in database.set_files(self.folder))
+        return sum(path.stat().st_size for path in set_files(self.folder))
 
 
 def origins(store: Store, *, waiting: bool = False) -> list[Origin]:
@@ -113,7 +112,6 @@ def about_set(store: Store, device: str, licence: str | None = None) -> dict[str
     days = [each.started_at for each in campaigns]
     return {
         "licence": licence or (known.pop() if len(known) == 1 else None),
-        "device": device,
         "boards": sorted({each.board.uuid for each in campaigns}),
         "measured_from": min(days, default=None),
         "measured_to": max(days, default=None),
@@ -126,7 +124,7 @@ def _origin(
 ) -> Origin:
     if name in sets:
         place: Place = "clone" if database.packaged_folder() is None else "wheel"
-        apart = visits_apart(sets[name]) if measured.get("left_out") else 0
+        apart = visits_with_samples(sets[name]) if measured.get("left_out") else 0
         return Origin(name, place, sets[name], taken_in, **_at_hand(measured, apart))
     folder = Path(name)
     there = folder.is_absolute() and folder.is_dir()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from sqlalchemy import Column, Table
+from sqlalchemy import Column
 
 from opdb.derive.calibration import ALLOWED, bounds_of
 from opdb.derive.costs import ESTIMATOR, board_costs
@@ -26,24 +26,23 @@ from opdb.store import rows, schema
 from opdb.store.deriving import alike
 from opdb.store.fields import field_of
 from opdb.store.rows import NewRow
-from opdb.store.set_reading import Contents
-from opdb.store.sets import FAULTS, Columns
+from opdb.store.sets import FAULTS, Contents, Rows
 
 ESTIMATORS = tuple(str(number) for number in range(1, int(ESTIMATOR) + 1))
 """The estimators whose costs are read; the last is this version's."""
 
-_MEASURED: Mapping[str, tuple[Table, rows.Codec[Any]]] = {
-    "visits.csv": (schema.visit, rows.VISIT),
-    "host_visits.csv": (schema.host_visit, rows.HOST_VISIT),
-    "model_runs.csv": (schema.model_run, rows.MODEL_RUN),
+_MEASURED: Mapping[str, rows.Codec[Any]] = {
+    "visits": rows.VISIT,
+    "host_visits": rows.HOST_VISIT,
+    "model_runs": rows.MODEL_RUN,
 }
-"""The files whose rows have raw samples."""
+"""What has raw samples."""
 
 STATED: Mapping[str, Column[str]] = {
-    "calibrations.csv": schema.board_calibration.c.facts,
-    "campaigns.csv": schema.campaign.c.calibration,
+    "calibrations": schema.board_calibration.c.facts,
+    "campaigns": schema.campaign.c.calibration,
 }
-"""The files whose rows state facts of boards, and the column of these."""
+"""What states facts of boards, and the column of these."""
 
 _OLDEST_FIRST = attrgetter("started_at", "id")
 
@@ -65,31 +64,33 @@ def proved(contents: Contents) -> Contents:
     campaigns: dict[str, list[Campaign]] = defaultdict(list)
     for campaign in sorted(_campaigns(contents), key=_OLDEST_FIRST):
         campaigns[campaign.board.uuid].append(campaign)
-    costs = contents["costs.csv"]
+    costs = contents["costs"]
     derived: dict[_Place, NewRow] = {}
     bounds: dict[str, dict[str, tuple[float, float]]] = {}
     for board in sorted(campaigns):
         # The samples of one board at a time fit into memory.
         of_board = {campaign.id for campaign in campaigns[board]}
-        visits, host_visits, runs = (_records(contents[name], of_board) for name in _MEASURED)
+        visits, host_visits, runs = (
+            _records(contents[name], codec, of_board) for name, codec in _MEASURED.items()
+        )
         bounds[board] = bounds_of(campaigns[board][0].device, visits, runs)
         try:
             found = board_costs(campaigns[board], visits, host_visits)
         except (ArithmeticError, *FAULTS) as error:
             raise InputError(
-                f"{costs.path.parent}: no costs can be derived from the visits of {board}: {error}"
+                f"{costs.path}: no costs can be derived from the visits of {board}: {error}"
             ) from error
         derived |= {(c.board, c.configuration, c.setting): rows.COST.row(c) for c in found}
     derived |= _as_stored(costs, derived)
     check_facts(contents, bounds)
     columns = {name: [row[name] for row in derived.values()] for name in costs.values}
-    return {**contents, "costs.csv": Columns(costs.path, [0] * len(derived), columns)}
+    return {**contents, "costs": replace(costs, values=columns)}
 
 
 def _campaigns(contents: Contents) -> Iterator[Campaign]:
-    devices = {row["slug"]: rows.DEVICE.read(row) for row in contents["device.csv"].rows()}
-    hosts = {row["id"]: rows.HOST.read(row) for row in contents["hosts.csv"].rows()}
-    found = contents["campaigns.csv"]
+    devices = {row["slug"]: rows.DEVICE.read(row) for row in contents["devices"].rows()}
+    hosts = {row["id"]: rows.HOST.read(row) for row in contents["hosts"].rows()}
+    found = contents["campaigns"]
     for number, row in enumerate(found.rows()):
         for column, known in (("device", devices), ("host", hosts)):
             if row[column] not in known:
@@ -98,15 +99,14 @@ def _campaigns(contents: Contents) -> Iterator[Campaign]:
         yield rows.CAMPAIGN.read(row, device=devices[row["device"]], host=hosts[row["host"]])
 
 
-def _records(file: Columns, campaigns: Collection[str]) -> list[Any]:
+def _records(of_all: Rows, codec: rows.Codec[Any], campaigns: Collection[str]) -> list[Any]:
     """Return what the rows of some campaigns hold, with the raw samples, oldest first.
 
     Raises:
         InputError: a sample cannot be read, or cannot be what was measured.
     """
-    table, codec = _MEASURED[file.path.name]
-    found, records = file.only([c in campaigns for c in file.values["campaign"]]), []
-    samples = {column.name: field_of(column) for column in table.columns}
+    found, records = of_all.only([c in campaigns for c in of_all.values["campaign"]]), []
+    samples = {column.name: field_of(column) for column in of_all.table.columns}
     samples = {name: field for name, field in samples.items() if field.verify}
     for number, row in enumerate(found.rows()):
         decoded = {}
@@ -121,7 +121,7 @@ def _records(file: Columns, campaigns: Collection[str]) -> list[Any]:
     return sorted(records, key=_OLDEST_FIRST)
 
 
-def _as_stored(stored: Columns, derived: Mapping[_Place, NewRow]) -> dict[_Place, NewRow]:
+def _as_stored(stored: Rows, derived: Mapping[_Place, NewRow]) -> dict[_Place, NewRow]:
     """Return the costs of a set that are those derived from its visits but for rounding.
 
     Raises:
@@ -145,7 +145,7 @@ def _as_stored(stored: Columns, derived: Mapping[_Place, NewRow]) -> dict[_Place
                     f"from the visits of the set opdb derives {cost[name]!r}; "
                     "opdb export writes the costs that its visits give"
                 )
-                raise stored.error(number, name, str(value), why)
+                raise stored.error(number, name, value, why)
         same[place] = row
     return same
 
@@ -164,11 +164,11 @@ def check_facts(
     Raises:
         InputError: one is no number, or none that this leaves possible.
     """
-    stated = list(_stated(contents) if "cuda" in contents["device.csv"].values["type"] else ())
+    stated = list(_stated(contents) if "cuda" in contents["devices"].values["type"] else ())
     every: dict[str, list[float]] = defaultdict(list)
-    for _, _, fact, value in (*stated, *_stated(known or {})):
+    for *_, fact, value in (*stated, *_stated(known or {})):
         every[fact] += [value] if isinstance(value, float | int) else []
-    for found, number, fact, value in stated:
+    for found, column, number, fact, value in stated:
         board = found.values["board"][number]
         most, apart = next(of for ending, of in ALLOWED.items() if fact.endswith(ending))
         low, high = bounds.get(board, {}).get(fact, (0.0, most))
@@ -178,16 +178,16 @@ def check_facts(
         if not isinstance(value, float | int) or not low <= value <= high:
             raise found.error(
                 number,
-                STATED[found.path.name].name,
+                column,
                 f"{fact} {value}",
                 f"what was measured on {board} and its like allows {low:.4g} to {high:.4g}",
             )
 
 
-def _stated(contents: Contents) -> Iterator[tuple[Columns, int, str, Any]]:
-    """Yield each fact that a calibration or a campaign states: file, row, name and value."""
+def _stated(contents: Contents) -> Iterator[tuple[Rows, str, int, str, Any]]:
+    """Yield each fact that a calibration or a campaign states: rows, column, row, name, value."""
     for found, column in [(contents[n], c.name) for n, c in STATED.items() if n in contents]:
         for number, text in enumerate(found.values[column]):
             for fact, value in json.loads(text).items():
                 if value is not None and fact not in ("base_power_interval_w", "notes"):
-                    yield found, number, fact, value
+                    yield found, column, number, fact, value

@@ -1,7 +1,7 @@
 """The tables. Rows point at each other by small integers inside; content keys go outside.
 
-A column is declared with what it holds (`opdb.store.fields`): its type, its values in a set's file,
-and how a record's attribute of the same name becomes it. JSON columns are canonical text, so that
+A column is declared with what it holds (`opdb.store.fields`): its type, its values, and how a
+record's attribute of the same name becomes it. JSON columns are canonical text, so that
 equal values are equal rows on every database.
 Change a table here and raise `SCHEMA`: a database of another schema is refused.
 """
@@ -74,8 +74,8 @@ USUAL = "{}"
 REFERENCES = {"configuration_id": "configuration", "workload_id": "workload"}
 """Columns that hold a row number inside, and what their content key is called outside."""
 
-_INSIDE = ("source_id", "touched_bytes", "fingerprint", "sequence")
-"""Columns that neither a record nor the table's file has (`calls.csv` has `sequence`)."""
+INSIDE = ("source_id", "touched_bytes", "fingerprint")
+"""Columns that neither a record nor a set has."""
 
 metadata = MetaData(
     naming_convention={
@@ -255,7 +255,7 @@ profile = Table(
     Index(None, "device"),
 )
 
-# The estimates that `opdb learn` made from a board's costs, as one JSON value.
+# The estimates that `python -m opdb.estimates` made from a board's costs, as one JSON value.
 learned = Table(
     "learned",
     metadata,
@@ -400,9 +400,9 @@ cost = Table(
 
 
 def outside(table: Table) -> dict[str, Column[Any]]:
-    """Return the columns that records and a set's files have, by their names there, in order."""
+    """Return the columns that records and sets have, by their names there, in order."""
     return {
         REFERENCES.get(each.name, each.name): each
         for each in table.columns
-        if each.name not in _INSIDE and (each.name != "id" or field_of(each) is TEXT)
+        if each.name not in (*INSIDE, "sequence") and (each.name != "id" or field_of(each) is TEXT)
     }

@@ -1,85 +1,89 @@
-"""The raw samples of a set, in files of their own that usual questions do not read.
+"""The raw samples of a set, in a file of its own that usual questions do not read.
 
-`visits.csv` has `-` in place of the raw samples of every visit but the anchors, which tell boards
-apart and are read with each prediction; `host_visits.csv` has `-` and the number of blocks in place
-of the times. `samples.xz` and `host_samples.xz` have a line for each of these visits: the first
-characters of its id, a space, and one JSON object of its columns, unpacked (`opdb.store.raw`
-describes them). The lines of each campaign are an xz stream of their own, so a set that grows by a
-campaign keeps the bytes that it had.
+A set's database has `-` in place of the raw samples of every visit but the anchors, which tell
+boards apart and are read with each prediction; host visits have `-` and the number of blocks in
+place of the times. `samples.xz` has a line for each of these visits: its id, a space, and one JSON
+object of its columns, unpacked (`opdb.store.raw` describes them).
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, RowMapping, Table, select
+from sqlalchemy import Connection, Table, select
 
 from opdb.errors import InputError
 from opdb.files import check_input
 from opdb.records import Json, canonical_json
 from opdb.store import schema
 from opdb.store.packing import MOST_BYTES, pack, unpack
-from opdb.store.published import sets_at_hand
+from opdb.store.published import SAMPLES, SET_FILE_BYTES, sets_at_hand
 from opdb.store.rows import NewRow
 from opdb.store.samples import APART, are_left_out, left_out
-from opdb.store.sets import SET_FILE_BYTES, Columns
-from opdb.store.shorthand import lengthened, short_length
 
-SAMPLES = {"visit": "samples.xz", "host_visit": "host_samples.xz"}
-"""The files that samples lie in, by table."""
+if TYPE_CHECKING:
+    from opdb.store.sets import Rows
 
 
-def without_samples(table: Table, visits: Sequence[NewRow]) -> tuple[list[NewRow], bytes]:
-    """Return the rows of a table's file and the bytes of its samples; nothing is lost in between.
+def without_samples(visits: Rows) -> tuple[Rows, list[str]]:
+    """Return visits without their raw samples, and these as lines of a file.
 
     Samples that `visits` lack are in neither.
     """
-    length = short_length([row["id"] for row in visits])
-    lines: dict[str, list[str]] = defaultdict(list)
-    left: list[NewRow] = []
-    for row in visits:
-        texts = {name: row[name] for name in APART[table.name] if row[name] is not None}
+    columns = {name: list(visits.values[name]) for name in APART[visits.table.name]}
+    lines = []
+    for number, row in enumerate(visits.rows()):
+        texts = {name: row[name] for name in columns if row[name] is not None}
         if row.get("role") == "anchor" or not texts or any(map(are_left_out, texts.values())):
-            left.append(row)
             continue
         samples = {name: unpack(text) for name, text in texts.items()}
-        lines[row["campaign"]].append(f"{row['id'][:length]} {canonical_json(samples)}\n")
-        left.append({**row, **{name: left_out(name, each) for name, each in samples.items()}})
-    streams = ["".join(each) for each in lines.values()] or [""]
-    return left, b"".join(map(_compressed, streams))
+        lines.append(f"{row['id']} {canonical_json(samples)}\n")
+        for name, each in samples.items():
+            columns[name][number] = left_out(name, each)
+    return visits.having(**columns), lines
 
 
-def with_samples(table: Table, visits: Columns) -> Columns:
-    """Return the rows of a table's file with the raw samples of the file beside it, packed.
+def with_samples(folder: Path, contents: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Return the rows of some tables of visits with the raw samples of a set's file, packed.
 
     Where there is no such file they stay as they are.
 
     Raises:
         InputError: the file cannot be read, or a line of it is of no visit that lacks samples.
     """
-    path = visits.path.with_name(SAMPLES[table.name])
+    path = folder / SAMPLES
     if not path.exists():
-        return visits
-    places = {id_: row for row, id_ in enumerate(visits.values["id"])}
-    find = lengthened("visit", places)
-    columns = {name: list(visits.values[name]) for name in APART[table.name]}
-    for number, (short, text) in enumerate(_lines(path), 1):
+        return dict(contents)
+    places = {
+        id_: (name, row)
+        for name, visits in contents.items()
+        for row, id_ in enumerate(visits.values["id"])
+    }
+    columns = {
+        name: {column: list(visits.values[column]) for column in APART[visits.table.name]}
+        for name, visits in contents.items()
+    }
+    for number, (id_, text) in enumerate(_lines(path), 1):
         try:
-            row = places[find(short)]
-            for name, samples in _samples(table, text).items():
-                if columns[name][row] != left_out(name, samples):
-                    raise ValueError(f"the visit lacks no {name}, or has others")
-                columns[name][row] = pack(samples)
+            if id_ not in places:
+                raise ValueError("the set has no such visit")
+            name, row = places[id_]
+            for column, samples in _samples(contents[name].table, text).items():
+                if columns[name][column][row] != left_out(column, samples):
+                    raise ValueError(f"the visit lacks no {column}, or has others")
+                columns[name][column][row] = pack(samples)
         except (ValueError, TypeError, RecursionError) as error:
             why = "nested too deeply" if isinstance(error, RecursionError) else error
-            raise InputError(f"{path}, line {number}: {short[:40]!r}: {why}") from error
-    return visits.having(**columns)
+            raise InputError(f"{path}, line {number}: {id_[:40]!r}: {why}") from error
+    return {name: visits.having(**columns[name]) for name, visits in contents.items()}
 
 
-def looked_up(connection: Connection, table: Table, visits: Sequence[RowMapping]) -> list[NewRow]:
+def looked_up(
+    connection: Connection, table: Table, visits: Sequence[Mapping[Any, Any]]
+) -> list[NewRow]:
     """Return rows of a table with the raw samples that the published sets at hand have of them.
 
     The database that is built of these sets leaves them where they are.
@@ -93,26 +97,12 @@ def looked_up(connection: Connection, table: Table, visits: Sequence[RowMapping]
     lacking = {row["id"]: row for row in rows if any(map(are_left_out, map(row.get, names)))}
     if not lacking:
         return rows
-    find = lengthened("visit", lacking)
     for folder in _folders(connection, {row["campaign"] for row in lacking.values()}):
-        path = folder / SAMPLES[table.name]
-        for short, text in _lines(path) if path.exists() else ():
-            try:
-                row = lacking[find(short)]
-            except ValueError:
-                continue  # of another visit
-            row.update({name: pack(each) for name, each in _samples(table, text).items()})
+        path = folder / SAMPLES
+        for id_, text in _lines(path) if path.exists() else ():
+            if row := lacking.get(id_):
+                row.update({name: pack(each) for name, each in _samples(table, text).items()})
     return rows
-
-
-def visits_apart(folder: Path) -> int:
-    """Return of how many visits a set has the raw samples in a file of their own.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    path = folder / SAMPLES[schema.visit.name]
-    return sum(1 for _ in _lines(path)) if path.exists() else 0
 
 
 def _folders(connection: Connection, campaigns: set[str]) -> list[Path]:
@@ -124,20 +114,22 @@ def _folders(connection: Connection, campaigns: set[str]) -> list[Path]:
     return [sets[name] for name in sorted(names & sets.keys())]
 
 
-def _compressed(text: str) -> bytes:
-    import lzma  # some builds of Python lack it, and no prediction needs it
+def packed(content: bytes) -> bytes:
+    """Return bytes as xz has them, with a dictionary as large as they need."""
+    import lzma  # some builds of Python lack it, and a database that is there needs it not
 
-    # A larger dictionary gains nothing: a campaign's lines take a few megabytes.
-    return lzma.compress(text.encode(), preset=6 | lzma.PRESET_EXTREME)
+    size = max(4096, min(len(content), 64 * 1024 * 1024))
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": size}]
+    return lzma.compress(content, filters=filters)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield each line of a file of samples: the beginning of a visit's id, and its JSON.
+    """Yield each line of a file of samples: a visit's id, and its JSON.
 
     Raises:
         InputError: the file is damaged or cut off, or a line is longer than any can be.
     """
-    import lzma  # as above
+    import lzma  # some builds of Python lack it, and no prediction needs it
 
     try:
         check_input(path, "a file of a set", SET_FILE_BYTES)
@@ -145,8 +137,8 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
             while line := stream.readline(MOST_BYTES):
                 if not line.endswith(b"\n"):
                     raise InputError(f"{path}: a line is cut off, or longer than it may be")
-                short, _, text = line.decode().rstrip("\n").partition(" ")
-                yield short, text
+                id_, _, text = line.decode().rstrip("\n").partition(" ")
+                yield id_, text
     except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is damaged: {error}") from error
     except OSError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select, update
 from sqlalchemy.dialects import sqlite
 
 from opdb.records import Call, Configuration
@@ -137,18 +137,11 @@ def replace_calls(
     }
     insert_columns(connection, insert(schema.call), columns)
     numbered = {operator: str(number) for number, operator in enumerate(operators)}
-    save_sequences(connection, {workload_id: " ".join(map(numbered.__getitem__, called))})
-
-
-def save_sequences(connection: Connection, sequences: Mapping[int, str]) -> None:
-    """Save the order of the calls of workloads (row numbers)."""
-    table = schema.workload
-    statement = (
-        update(table).where(table.c.id == bindparam("row")).values(sequence=bindparam("new"))
+    sequence = " ".join(map(numbered.__getitem__, called))
+    workload = schema.workload
+    connection.execute(
+        update(workload).where(workload.c.id == workload_id).values(sequence=sequence)
     )
-    rows = [{"row": number, "new": sequence} for number, sequence in sequences.items()]
-    if rows:
-        connection.execute(statement, rows)
 
 
 def in_parts(keys: Iterable[Key]) -> list[list[Key]]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,10 @@ class Opdb:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def __call__(self, *arguments: object) -> Ran:
+    def __call__(self, *arguments: object, run: Callable[..., None] | None = None) -> Ran:
+        """Run `opdb *arguments`; `run` is a command of its own (`python -m opdb.derive`)."""
         self._capsys.readouterr()
-        status = main([str(argument) for argument in arguments])
+        status = main([str(argument) for argument in arguments], run=run)
         captured = self._capsys.readouterr()
         return Ran(status, captured.out, captured.err)
 

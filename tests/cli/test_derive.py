@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opdb.derive.__main__ import run as derive
 from opdb.records import Quantity, Stretch
 from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import open_store
@@ -23,7 +24,7 @@ def database(tmp_path: Path, opdb: Opdb) -> Path:
 
 
 def test_published_costs_are_what_the_samples_say(opdb: Opdb, database: Path) -> None:
-    ran = opdb("derive", "--check", "--json", "--quiet")
+    ran = opdb("--check", "--json", "--quiet", run=derive)
     assert ran.status == 0, ran.err
     boards = json.loads(ran.out)
     assert {each["device"] for each in boards} == {published.DEVICE}
@@ -50,7 +51,7 @@ def test_costs_of_a_board_in_two_sets_rest_on_the_visits_of_both(
     with open_store(str(tmp_path / "both.sqlite")) as store:
         [[cost]] = store.costs("GPU-1").values()
     assert cost.visits == 2
-    assert opdb("derive", "--check").status == 0
+    assert opdb("--check", run=derive).status == 0
 
 
 def test_a_cost_that_was_altered_is_told_and_put_right(opdb: Opdb, database: Path) -> None:
@@ -62,18 +63,19 @@ def test_a_cost_that_was_altered_is_told_and_put_right(opdb: Opdb, database: Pat
         connection.execute(
             "UPDATE cost SET energy_j_mean = energy_j_mean / 2 WHERE rowid = ?", (rowid,)
         )
-    ran = opdb("derive", "--check")
+    ran = opdb("--check", run=derive)
     assert ran.status == 1
-    assert ran.err.count("opdb:") == 1 and board in ran.err and "opdb derive puts" in ran.err
-    ran = opdb("derive", "--device", published.DEVICE)
+    assert ran.err.count("opdb:") == 1 and board in ran.err
+    assert "python -m opdb.derive puts that right" in ran.err
+    ran = opdb("--device", published.DEVICE, run=derive)
     assert ran.status == 0 and "100.0 %" in ran.out
-    assert opdb("derive", "--check", "--quiet").status == 0
+    assert opdb("--check", "--quiet", run=derive).status == 0
 
 
 def test_bad_input_is_one_message(opdb: Opdb, database: Path) -> None:
-    ran = opdb("derive", "--device", "nvidia-h2000")
+    ran = opdb("--device", "nvidia-h2000", run=derive)
     assert ran.status == 2 and "nvidia-h2000" in ran.err and "Traceback" not in ran.err
-    ran = opdb("derive", "--db", "nowhere.sqlite")
+    ran = opdb("--db", "nowhere.sqlite", run=derive)
     assert ran.status == 2 and "nowhere.sqlite" in ran.err
 
 
@@ -104,8 +106,8 @@ def test_negative_times_of_an_older_opdb_are_mended_by_the_command_that_predict_
         store.replace_costs("a-cpu", [*stored, old])
     asked = ("predict", "mlp", "-b", 2, "--input-size", "3x32x32", "--device", "a-cpu", "--json")
     refused = opdb(*asked)
-    assert refused.status == 2 and "time_s is negative; opdb derive " in refused.err
-    assert opdb("derive").status == 0
+    assert refused.status == 2 and "time_s is negative; python -m opdb.derive " in refused.err
+    assert opdb(run=derive).status == 0
     predicted = opdb(*asked)
     assert predicted.status == 0, predicted.err
     found = read(predicted.out)
@@ -115,4 +117,4 @@ def test_negative_times_of_an_older_opdb_are_mended_by_the_command_that_predict_
         [[mended]] = store.costs("a-cpu", [samples.RELU.key]).values()
         assert mended.time_s is None and "takes no longer than" in mended.reasons["time_s"]
         assert len(store.visits("a-cpu")) == 3, "what was measured is kept"
-    assert opdb("derive", "--check").status == 0
+    assert opdb("--check", run=derive).status == 0

@@ -1,4 +1,4 @@
-"""`opdb learn`, and what `opdb predict` and `opdb validate` make of it, on the published set."""
+"""`python -m opdb.estimates`, and what other commands make of it, on the published set."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from opdb.estimates import training
+from opdb.estimates.__main__ import run as learn
 from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb, read
@@ -30,7 +31,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         connection.commit()
     with pytest.MonkeyPatch.context() as patch:
         learn_little(patch)
-        assert main(["learn", "--db", str(path), "--quiet"]) == 0
+        assert main(["--db", str(path), "--quiet"], run=learn) == 0
     yield path
 
 
@@ -112,9 +113,10 @@ def test_where_nothing_was_learned_it_says_how(opdb: Opdb, database: Path) -> No
         connection.execute("DELETE FROM learned")
         connection.commit()
     found = read(opdb(*RESNET18, "--json").out)
-    assert any("opdb learn" in note for note in found["notes"]) and not found["estimated"]
+    assert any("python -m opdb.estimates" in note for note in found["notes"])
+    assert not found["estimated"]
     without = read(opdb(*RESNET18, "--no-estimates", "--json").out)
-    assert not any("opdb learn" in note for note in without["notes"])
+    assert not any("python -m opdb.estimates" in note for note in without["notes"])
 
 
 def test_people_see_the_estimates(opdb: Opdb, database: Path) -> None:
@@ -158,7 +160,7 @@ def test_bad_words_are_one_message(opdb: Opdb, database: Path) -> None:
     assert ran.status == 2 and "did you mean 'model'" in ran.err
     ran = opdb("validate", "--estimates", "model", "--kernels")
     assert ran.status == 2 and "one at a time" in ran.err
-    ran = opdb("learn", "--board", "GPU-nowhere")
+    ran = opdb("--board", "GPU-nowhere", run=learn)
     assert ran.status == 2 and "GPU-nowhere" in ran.err
 
 
@@ -168,5 +170,6 @@ def test_damaged_estimates_are_one_message(opdb: Opdb, database: Path) -> None:
         connection.commit()
     forget(database, "kind = 'relu'")
     ran = opdb(*RESNET18)
-    assert ran.status == 2 and "opdb learn makes them" in ran.err and "Traceback" not in ran.err
+    assert ran.status == 2 and "python -m opdb.estimates makes them" in ran.err
+    assert "Traceback" not in ran.err
     assert opdb(*RESNET18, "--no-estimates").status == 0

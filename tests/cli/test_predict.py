@@ -212,7 +212,7 @@ def test_a_cost_that_no_visit_gives_is_refused(
     drop(h200, f"UPDATE cost SET {change}")
     ran = opdb(*RESNET152)
     assert (ran.status, ran.out) == (2, "") and ran.err.count("\n") == 1
-    assert why in ran.err and ran.err.endswith("opdb derive restores it\n")
+    assert why in ran.err and ran.err.endswith("python -m opdb.derive restores it\n")
     assert re.search(r"the cost of \w+ [0-9a-f]{12} on GPU-", ran.err)
 
 

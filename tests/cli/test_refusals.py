@@ -274,7 +274,7 @@ train mlp.yml --csv same --markdown same                    | same: named for tw
 export text.sqlite                      | text.sqlite is a file
 export /proc/opdb --db small.sqlite     | cannot write the set into /proc/opdb
 import nowhere                          | nowhere does not exist
-import folder --db new.sqlite           | device.csv is missing
+import folder --db new.sqlite           | set.sqlite.xz is missing
 import text.sqlite                      | it is not an SQLite file
 """
 

@@ -73,7 +73,6 @@ def altered(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("sweep", "--status"),
         ("build", "--plan", f"resnet50{EVIL}"),
         ("roofline", f"resnet50{EVIL}", "-b", "32"),
-        ("derive", "--check", "--device", EVIL),
         ("export", "set"),
         ("import", f"nowhere{EVIL}"),
     ],

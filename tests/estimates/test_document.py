@@ -117,7 +117,9 @@ def test_damage_is_one_message(estimator: Estimator, damage: str) -> None:
     for name in path:
         place = place[name]
     place[last] = change(place[last])
-    with pytest.raises(InputError, match=r"damaged estimates: .*; opdb learn makes them anew"):
+    with pytest.raises(
+        InputError, match=r"damaged estimates: .*; python -m opdb.estimates makes them anew"
+    ):
         from_document(document)
 
 

@@ -155,7 +155,8 @@ def test_what_no_sum_is_of_tells_nothing(estimator: Estimator, examples: list[Ex
 def test_other_examples_than_it_learned_from_are_refused(
     estimator: Estimator, examples: list[Example]
 ) -> None:
-    with pytest.raises(InputError, match="memory: 47 examples, 48 learned points: opdb learn"):
+    said = "memory: 47 examples, 48 learned points: python -m opdb.estimates"
+    with pytest.raises(InputError, match=said):
         PointsLeftOut(estimator, examples[:-1])
 
 

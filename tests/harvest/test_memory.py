@@ -1,6 +1,5 @@
 """What a harvest sees live at once is what a device must hold."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from opdb.harvest.passes import harvest
 from opdb.records import PassMemory
 from opdb.spec import ModelSpec
+from opdb.store.sets import read_set
 from tests.own import Built, model
 
 SETS = Path(__file__).parents[2] / "db"
@@ -155,19 +155,17 @@ def test_a_batch_norm_trains_no_cache() -> None:
 
 def _measured(name: str, where: str, mode: str = "eager") -> dict[int, int]:
     """Return the least that a published run of each batch size was seen to allocate, in bytes."""
-    with (SETS / where / "workloads.csv").open(newline="") as stream:
-        found = {row["key"]: row for row in csv.DictReader(stream) if row["name"] == name}
+    contents = read_set(SETS / where, trusted=True)
+    found = {row["key"]: row for row in contents["workloads"].rows() if row["name"] == name}
     seen: dict[int, int] = {}
-    csv.field_size_limit(2**30)
-    with (SETS / where / "model_runs.csv").open(newline="") as stream:
-        for row in csv.DictReader(stream):
-            workload = found.get(row["workload"])
-            if workload and row["mode"] == mode and row["peak_memory_bytes"]:
-                plain = workload["dtype"] == "float32" and not workload["autocast"]
-                shape = json.loads(workload["inputs"])["args"][0]["shape"]
-                if plain and shape[1:] in ([128], [3, 224, 224]):
-                    batch, peak = int(workload["batch_size"]), int(row["peak_memory_bytes"])
-                    seen[batch] = min(peak, seen.get(batch, peak))
+    for row in contents["model_runs"].rows():
+        workload = found.get(row["workload"])
+        if workload and row["mode"] == mode and row["peak_memory_bytes"]:
+            plain = workload["dtype"] == "float32" and not workload["autocast"]
+            shape = json.loads(workload["inputs"])["args"][0]["shape"]
+            if plain and shape[1:] in ([128], [3, 224, 224]):
+                batch, peak = workload["batch_size"], row["peak_memory_bytes"]
+                seen[batch] = min(peak, seen.get(batch, peak))
     return seen
 
 

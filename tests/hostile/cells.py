@@ -1,4 +1,4 @@
-"""A database whose cells a stranger wrote: what commands read of it is a record, or a message.
+"""Databases whose cells a stranger wrote: what commands read of one is a record, or a message.
 
 A file of such cells has a line for each: table.column, and the value that the first row gets, with
 all that are like it.
@@ -11,6 +11,7 @@ import io
 import sqlite3
 import tempfile
 import zlib
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
@@ -38,23 +39,28 @@ def read_cells(path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as aside:
         made = Path(aside, "db.sqlite")
         made.write_bytes(filled())
-        with closing(sqlite3.connect(made)) as connection, connection, suppress(csv.Error):
-            for row in csv.reader(io.StringIO(path.read_text(errors="replace"))):
-                _write(connection, row)
+        write_cells(made, path)
         _use(made)
 
 
-def _write(connection: sqlite3.Connection, row: list[str]) -> None:
+def write_cells(database: Path, listed: Path) -> None:
+    """Write the cells that a file lists into a database."""
+    with closing(sqlite3.connect(database)) as connection, connection, suppress(csv.Error):
+        known = sorted(_cells(connection))
+        for row in csv.reader(io.StringIO(listed.read_text(errors="replace"))):
+            _write(connection, known, row)
+
+
+def _write(connection: sqlite3.Connection, known: Sequence[str], row: list[str]) -> None:
     with suppress(IndexError, sqlite3.Error):  # such a value SQLite does not take
-        table, column = _named(row[0]).split(".")
+        table, column = _named(row[0], known).split(".")
         first = FIRST.format(table=table, column=column)
         statement = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {column} = ({first})"
         connection.execute(statement, (row[1],))
 
 
-def _named(name: str) -> str:
+def _named(name: str, known: Sequence[str]) -> str:
     """Return the cell of a name; of any other text, one of them."""
-    known = sorted(cells())
     return name if name in known else known[zlib.crc32(name.encode()) % len(known)]
 
 
@@ -75,26 +81,26 @@ def _use(database: Path) -> None:
                 predictor.answer(workload, "eager")
 
 
-@cache
-def cells() -> dict[str, str]:
-    """Return what each cell of the database holds, by table.column."""
+def _cells(connection: sqlite3.Connection) -> dict[str, str]:
+    """Return what each cell of a database holds, by table.column."""
     found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "db.sqlite")
-        path.write_bytes(filled())
-        with closing(sqlite3.connect(path)) as connection:
-            for table in schema.metadata.sorted_tables:
-                for column in table.c:
-                    query = FIRST.format(table=table.name, column=column.name)
-                    for (value,) in connection.execute(query):
-                        found[f"{table.name}.{column.name}"] = str(value)
+    for table in schema.metadata.sorted_tables:
+        for column in table.c:
+            query = FIRST.format(table=table.name, column=column.name)
+            for (value,) in connection.execute(query):
+                found[f"{table.name}.{column.name}"] = str(value)
     return found
 
 
-def seeds() -> list[str]:
-    """Return one file for each cell, with what it holds."""
+def seeds(database: bytes) -> list[str]:
+    """Return one file for each cell of a database, with what it holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "db.sqlite")
+        path.write_bytes(database)
+        with closing(sqlite3.connect(path)) as connection:
+            held = _cells(connection)
     found = []
-    for name, value in cells().items():
+    for name, value in held.items():
         line = io.StringIO()
         csv.writer(line).writerow([name, value])
         found.append(line.getvalue())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,11 +53,3 @@ def _edited(text: str, edit: Edit, words: Sequence[str]) -> str:
     else:
         tokens[place:place] = tokens[place : place + 1 + edit.what % 8] * (1 + edit.what % 50)
     return "".join(tokens)
-
-
-def drawn(chance: random.Random) -> list[Edit]:
-    """Return a few edits at random."""
-    return [
-        Edit(chance.choice(KINDS), chance.random(), chance.getrandbits(24))
-        for _ in range(chance.choice((1, 1, 2, 3, 6)))
-    ]

@@ -5,16 +5,13 @@ A reader does with a file what commands do: what it accepts is used as well.
 
 from __future__ import annotations
 
-import csv
 import json
 import lzma
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from opdb.estimates.estimator import Learned, Process, from_document, to_document
 from opdb.grid import load_grids, steps
@@ -22,11 +19,11 @@ from opdb.meters.ncu import read_report
 from opdb.records import Configuration
 from opdb.significance import KindEntry, Proposal, load_significance, propose
 from opdb.store import open_store
-from opdb.store.database import set_files
 from opdb.store.documents import read_json
 from opdb.store.exchange import import_set
 from opdb.store.proving import proved
-from opdb.store.set_reading import read_set
+from opdb.store.published import FILE, MANIFEST, SAMPLES, write_manifest
+from opdb.store.sets import opened, read_set
 from opdb.studies.annotate import Index, KernelIndex, find_energies, read_profile
 from opdb.studies.train.file import load_matrix
 from opdb.summary import load_summary, mark_processed
@@ -34,6 +31,7 @@ from tests.counters.test_report import RAW
 from tests.grid.test_file import GOOD as GRID
 from tests.hostile import cells
 from tests.paths import ROOT
+from tests.store.small_set import unpacked
 
 CORPUS = ROOT / "tests" / "data" / "hostile"
 """Files that once ended in an internal error, in a folder by reader."""
@@ -165,9 +163,8 @@ def _profiles() -> list[str]:
 
 def _estimates() -> list[str]:
     """Return the published estimates of a board, of each family the first four points alone."""
-    csv.field_size_limit(sys.maxsize)
-    with (ROOT / "db" / "nvidia-h200" / "learned.csv").open(newline="") as stream:
-        document: dict[str, Any] = json.loads(next(csv.DictReader(stream))["document"])
+    with opened(ROOT / "db" / "nvidia-h200") as store:
+        [document] = store.learned("nvidia-h200").values()
     estimator = from_document(document)
     families = {name: _few(estimator.families[name]) for name in ("memory", "matrix")}
     usual = dict(list(estimator.usual.items())[:2])
@@ -186,20 +183,16 @@ def _cut(process: Process, points: slice) -> Process:
     return replace(process, points=process.points[points], weights=process.weights[points])
 
 
-def _set_reader(folder: Path, empty: Path, name: str) -> Reader:
-    """Return the reader of a file of a set; what is tried of a packed one is its text, unpacked."""
-    packed = name.endswith(".xz")
-
-    def seeds() -> list[str]:
-        content = (folder / name).read_bytes()
-        return [(lzma.decompress(content) if packed else content).decode()]
+def _set_reader(
+    folder: Path, empty: Path, put: Callable[[Path, Path], None], seeds: list[str], ending: str
+) -> Reader:
+    """Return a reader that imports a set after `put` has put the given file into its folder."""
 
     def read(path: Path) -> None:
         with tempfile.TemporaryDirectory(dir=path.parent) as aside:
             made = Path(aside, "set")
             shutil.copytree(folder, made)
-            content = path.read_bytes()
-            (made / name).write_bytes(lzma.compress(content) if packed else content)
+            put(path, made)
             contents = proved(read_set(made))
             shutil.copyfile(empty, Path(aside, "db.sqlite"))
             with open_store(str(Path(aside, "db.sqlite"))) as store:
@@ -211,7 +204,26 @@ def _set_reader(folder: Path, empty: Path, name: str) -> Reader:
                 store.model_runs()
                 store.standing("nvidia-h200")
 
-    return Reader(read, seeds, (*_CSV, *_JSON), ".txt" if packed else ".csv")
+    return Reader(read, lambda: seeds, (*_CSV, *_JSON), ending)
+
+
+def _put_manifest(path: Path, folder: Path) -> None:
+    shutil.copy(path, folder / MANIFEST)
+
+
+def _put_samples(path: Path, folder: Path) -> None:
+    (folder / SAMPLES).write_bytes(lzma.compress(path.read_bytes()))
+
+
+def _put_database(path: Path, folder: Path) -> None:
+    (folder / FILE).write_bytes(lzma.compress(path.read_bytes(), preset=0))
+
+
+def _put_cells(path: Path, folder: Path) -> None:
+    unpacked = folder.with_suffix(".sqlite")
+    unpacked.write_bytes(lzma.decompress((folder / FILE).read_bytes()))
+    cells.write_cells(unpacked, path)
+    _put_database(unpacked, folder)
 
 
 READERS: Mapping[str, Reader] = {
@@ -225,17 +237,32 @@ READERS: Mapping[str, Reader] = {
     "ncu": Reader(
         lambda p: read_report(p.read_text(errors="replace"), p.name), lambda: [RAW], _CSV, ".csv"
     ),
-    "cells": Reader(cells.read_cells, cells.seeds, (*_CSV, *_JSON), ".csv"),
+    "cells": Reader(cells.read_cells, lambda: cells.seeds(cells.filled()), (*_CSV, *_JSON), ".csv"),
 }
 """The readers of single files by name; `set_readers` has those of a published set."""
 
 
 def set_readers(folder: Path) -> dict[str, Reader]:
-    """Return a reader for each file of a published set, the other files as they are.
+    """Return a reader for each file of a published set, and one for cells of its database.
 
-    Beside the set's folder they keep an empty database to begin with: making one takes longer.
+    The manifest, with its checksums, is there for its own reader alone. Beside the set's folder
+    they keep an empty database to begin with: making one takes longer.
     """
+    with unpacked(folder) as connection:
+        connection.execute("PRAGMA page_size = 512")  # a seventh of the usual size
+        connection.execute("VACUUM")
+    write_manifest(folder, {"device": "nvidia-h200"})
+    manifest = folder.joinpath(MANIFEST).read_text()
+    folder.joinpath(MANIFEST).unlink()
+    database = lzma.decompress(folder.joinpath(FILE).read_bytes())
+    samples = lzma.decompress(folder.joinpath(SAMPLES).read_bytes()).decode()
+    tried: dict[str, tuple[Callable[[Path, Path], None], list[str], str]] = {
+        "manifest": (_put_manifest, [manifest], ".json"),
+        "samples": (_put_samples, [samples], ".txt"),
+        "database": (_put_database, [database.decode("utf-8", "surrogateescape")], ".sqlite"),
+        "cells": (_put_cells, cells.seeds(database), ".csv"),
+    }
     empty = folder.with_name(f"{folder.name}-empty.sqlite")
     with open_store(str(empty)):
         pass
-    return {f"set/{path.name}": _set_reader(folder, empty, path.name) for path in set_files(folder)}
+    return {f"set/{name}": _set_reader(folder, empty, *each) for name, each in tried.items()}

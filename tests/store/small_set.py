@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import csv
+import lzma
 import sqlite3
 import tempfile
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from opdb.store import open_store, schema
+from opdb.store import open_store
 from opdb.store.exchange import export_set, import_set
-from opdb.store.set_reading import read_set
-from opdb.store.set_samples import SAMPLES, with_samples
-from opdb.store.sets import read_fields, write_file
+from opdb.store.published import FILE, MANIFEST, SAMPLES
+from opdb.store.samples import APART
+from opdb.store.sets import TABLES, read_set
 from tests import published
+
+Row: TypeAlias = dict[str, Any]
 
 LARGE = published.SET.parent / "apart" / "nvidia-h200-reused"
 
@@ -50,22 +53,46 @@ def write_small_set(folder: Path) -> None:
 
 
 def put_samples_into_rows(folder: Path) -> None:
-    """Write a set as release 0.1.0 does: raw samples in the rows of the visits."""
-    for table in (schema.visit, schema.host_visit):
-        path = folder / f"{table.name}s.csv"
-        with path.open(newline="") as stream:
-            header = next(csv.reader(stream))
-        write_file(path, header, with_samples(table, read_fields(path, header)).rows())
-        (folder / SAMPLES[table.name]).unlink()
+    """Put the raw samples of a set, which lie in a file of their own, into the rows of visits."""
+    found = read_set(folder)
+    for name, (table, _) in TABLES.items():
+        if table.name in APART:
+            whole = {row["id"]: row for row in found[name].rows()}
+            columns = APART[table.name]
+
+            def put(rows: list[Row], whole: Any = whole, columns: Any = columns) -> None:
+                for row in rows:
+                    row.update({column: whole[row["id"]][column] for column in columns})
+
+            edit(folder, name, put)
+    (folder / SAMPLES).unlink(missing_ok=True)
 
 
-def edit(path: Path, change: Callable[[list[dict[str, str]]], None]) -> None:
-    """Change the rows of a file of a set."""
-    with path.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    names = list(rows[0])
-    change(rows)
-    with path.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+@contextmanager
+def unpacked(folder: Path) -> Iterator[sqlite3.Connection]:
+    """Yield the database of a set, to be changed; its manifest, which would tell, is removed."""
+    packed = folder / FILE
+    with tempfile.TemporaryDirectory() as aside:
+        path = Path(aside, "set.sqlite")
+        path.write_bytes(lzma.decompress(packed.read_bytes()))
+        with closing(sqlite3.connect(path)) as connection:
+            connection.row_factory = sqlite3.Row
+            with connection:
+                yield connection
+        packed.write_bytes(lzma.compress(path.read_bytes(), preset=0))
+    (folder / MANIFEST).unlink(missing_ok=True)
+
+
+def edit(folder: Path, name: str, change: Callable[[list[Row]], object]) -> None:
+    """Change the rows of a table (by its name in `TABLES`) of a set's database."""
+    table = TABLES[name][0].name
+    with unpacked(folder) as connection:
+        rows = [dict(row) for row in connection.execute(f"SELECT * FROM {table}")]
+        names = list(rows[0]) if rows else []
+        change(rows)
+        connection.execute(f"DELETE FROM {table}")
+        places = ", ".join("?" * len(names))
+        connection.executemany(
+            f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})",
+            [[row[each] for each in names] for row in rows],
+        )

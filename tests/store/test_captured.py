@@ -12,6 +12,7 @@ from opdb.records import Call, Workload
 from opdb.store import Store, open_store
 from opdb.store.exchange import export_set, import_set
 from tests.store import samples
+from tests.store.small_set import unpacked
 
 PLAIN = samples.workload()
 OTHER = replace(samples.ADD, kind="mul")
@@ -66,15 +67,10 @@ def test_it_comes_through_a_published_set(both: Store, tmp_path: Path) -> None:
 
 def test_a_set_that_says_it_wrongly_is_refused(both: Store, tmp_path: Path) -> None:
     export_set(both, tmp_path / "set", device="nvidia-h200")
-    path = tmp_path / "set" / "workloads.csv"
-    lines = path.read_text().splitlines()
-    [number] = [n for n, line in enumerate(lines) if line.startswith(CAPTURED.key[:12])]
-    for wrong, why in (("0", "the workload's key is"), ("yes", "not 0 or 1")):
-        changed = [*lines]
-        changed[number] = lines[number].removesuffix("1,0,,") + f"{wrong},0,,"
-        path.write_text("\n".join(changed) + "\n")
-        with (
-            open_store(str(tmp_path / "other.sqlite")) as other,
-            pytest.raises(InputError, match=why),
-        ):
-            import_set(other, tmp_path / "set")
+    with unpacked(tmp_path / "set") as connection:
+        connection.execute("UPDATE workload SET captured = 0 WHERE key = ?", (CAPTURED.key,))
+    with (
+        open_store(str(tmp_path / "other.sqlite")) as other,
+        pytest.raises(InputError, match="its key is"),
+    ):
+        import_set(other, tmp_path / "set")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from opdb.errors import InputError
-from opdb.store.manifest import (
+from opdb.store.published import (
+    FILE,
     MANIFEST,
     check_manifest,
     read_manifest,
@@ -20,10 +21,10 @@ ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 def test_a_manifest_is_indented_text_with_the_checksum_of_each_file(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("abc")
-    write_manifest(tmp_path, ["a.csv"], {"licence": "CC0-1.0"})
+    (tmp_path / FILE).write_text("abc")
+    write_manifest(tmp_path, {"licence": "CC0-1.0"})
     assert (tmp_path / MANIFEST).read_text() == (
-        '{\n  "format": 1,\n  "licence": "CC0-1.0",\n  "files": {\n    "a.csv": {\n'
+        f'{{\n  "licence": "CC0-1.0",\n  "files": {{\n    "{FILE}": {{\n'
         f'      "sha256": "{ABC}",\n      "bytes": 3\n    }}\n  }}\n}}\n'
     )
     check_manifest(tmp_path)
@@ -33,14 +34,17 @@ def test_a_manifest_is_indented_text_with_the_checksum_of_each_file(tmp_path: Pa
 def test_a_file_that_was_changed_or_lies_elsewhere_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
-    for name in ("a.csv", "../b.csv"):
-        (folder / name).write_text("abc")
-        write_manifest(folder, [name], {})
-        if name == "a.csv":
-            check_manifest(folder)
-            (folder / name).write_text("abd")
-        with pytest.raises(InputError, match=f"{name}: not the file that {MANIFEST} lists"):
-            check_manifest(folder)
+    (folder / FILE).write_text("abc")
+    write_manifest(folder, {})
+    (folder / FILE).write_text("abd")
+    with pytest.raises(InputError, match=f"{FILE}: not the file that {MANIFEST} lists"):
+        check_manifest(folder)
+    (folder / FILE).write_text("abc")
+    check_manifest(folder)
+    text = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(text.replace(FILE, f"../set/{FILE}"))
+    with pytest.raises(InputError, match=f"{FILE}: not the file that {MANIFEST} lists"):
+        check_manifest(folder)
 
 
 @pytest.mark.parametrize("text", ["[]", '{"files": []}', "{", "[" * 100_000])

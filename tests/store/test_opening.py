@@ -20,7 +20,7 @@ from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import check_openable
 from opdb.store.origins import origins
-from opdb.store.published import usual_sets
+from opdb.store.published import FILE, usual_sets
 from opdb.store.samples import APART
 from tests import published
 from tests.store import samples
@@ -199,8 +199,8 @@ def test_several_first_commands_at_once(checkout: Path) -> None:
 
 
 def test_a_broken_set_leaves_nothing(checkout: Path) -> None:
-    (checkout / "db" / "nvidia-h200" / "visits.csv").write_text("broken")
-    with pytest.raises(InputError, match=r"visits.csv, line 1"):
+    (checkout / "db" / "nvidia-h200" / FILE).write_text("broken")
+    with pytest.raises(InputError, match=f"{FILE} is damaged"):
         open_store()
     assert files(checkout) == ["nvidia-h200"]
 

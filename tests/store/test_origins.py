@@ -11,8 +11,8 @@ from opdb.store import database, open_store
 from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import how_to_fill
 from opdb.store.origins import _origin, origins
-from opdb.store.set_reading import read_set
-from opdb.store.set_samples import SAMPLES
+from opdb.store.published import MANIFEST, SAMPLES
+from opdb.store.sets import read_set
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill
@@ -65,7 +65,8 @@ def test_visits_that_came_without_their_samples_are_counted_apart(tmp_path: Path
     with open_store(str(tmp_path / "whole.sqlite")) as store:
         import_set(store, tmp_path / "set")
         [whole] = origins(store)
-    (tmp_path / "set" / SAMPLES["visit"]).unlink()
+    for name in (SAMPLES, MANIFEST):
+        (tmp_path / "set" / name).unlink()
     with open_store(str(tmp_path / "packed.sqlite")) as store:
         import_set(store, tmp_path / "set", contents=read_set(tmp_path / "set"))
         [packed] = origins(store)

@@ -15,7 +15,7 @@ from opdb.errors import DatabaseError
 from opdb.predict.predictor import predictor_for
 from opdb.store import VisitFilter, open_store
 from opdb.store.exchange import export_set, import_set
-from opdb.store.set_reading import read_set
+from opdb.store.sets import read_set
 from tests import postgres, warm
 from tests.store import samples
 from tests.store.conftest import fill

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import lzma
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,13 +15,11 @@ from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
 from opdb.store.packing import pack
+from opdb.store.published import SAMPLES, visits_with_samples
 from opdb.store.raw import decode_stretch
-from opdb.store.samples import APART, LEFT_OUT
-from opdb.store.set_reading import read_set
-from opdb.store.set_samples import SAMPLES, visits_apart
-from tests import published
+from opdb.store.samples import LEFT_OUT
 from tests.store import samples
-from tests.store.small_set import put_samples_into_rows, write_small_set
+from tests.store.small_set import unpacked, write_small_set
 
 
 @pytest.fixture
@@ -37,12 +30,7 @@ def folder(filled: Store, tmp_path: Path) -> Path:
 
 
 def lines(folder: Path) -> list[str]:
-    return lzma.decompress((folder / SAMPLES["visit"]).read_bytes()).decode().splitlines()
-
-
-def visits(folder: Path) -> list[dict[str, str]]:
-    with (folder / "visits.csv").open(newline="") as stream:
-        return list(csv.DictReader(stream))
+    return lzma.decompress((folder / SAMPLES).read_bytes()).decode().splitlines()
 
 
 def checkout_of(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -54,41 +42,16 @@ def checkout_of(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_visit_has_a_line_and_an_anchor_its_samples_in_its_row(folder: Path) -> None:
-    by_role = {row["role"]: row for row in visits(folder) if row["outcome"] == "ok"}
-    assert by_role["measurement"]["stretch"] == by_role["measurement"]["restore"] == LEFT_OUT
-    assert by_role["anchor"]["stretch"] not in ("", LEFT_OUT)
-    [line] = lines(folder)
-    short, _, text = line.partition(" ")
-    assert by_role["measurement"]["id"].startswith(short)
+    of_visit, of_host = lines(folder)
+    id_, _, text = of_visit.partition(" ")
+    assert id_ == "visit-1" and of_host.startswith("host-visit-1 ")
     assert decode_stretch(pack(json.loads(text)["stretch"])) == samples.visit().stretch
-    assert visits_apart(folder) == 1
-
-
-def test_a_set_with_samples_in_its_rows_is_read_to_the_same(folder: Path, tmp_path: Path) -> None:
-    """Those that release 0.1.0 exported."""
-    older = shutil.copytree(folder, tmp_path / "older")
-    put_samples_into_rows(older)
-    assert LEFT_OUT not in [row[name] for row in visits(older) for name in APART["visit"]]
-    new, old = (read_set(each)["visits.csv"].values for each in (folder, older))
-    assert {n: list(v) for n, v in new.items()} == {n: list(v) for n, v in old.items()}
-    with open_store(str(tmp_path / "older.sqlite")) as store:
-        import_set(store, older)
-        export_set(store, tmp_path / "again", device="nvidia-h200")
-    for path in folder.iterdir():
-        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
-
-
-def test_a_set_that_grows_by_a_campaign_keeps_the_bytes_that_it_had(
-    filled: Store, folder: Path
-) -> None:
-    before = (folder / SAMPLES["visit"]).read_bytes()
-    later = "2027-01-01T00:00:00Z"
-    filled.save_campaign(replace(samples.campaign("later"), started_at=later))
-    filled.save_visit(samples.visit("visit-9", campaign="later", started_at=later))
-    export_set(filled, folder, device="nvidia-h200")
-    after = (folder / SAMPLES["visit"]).read_bytes()
-    assert after.startswith(before) and len(after) > len(before)
-    assert len(lines(folder)) == 2
+    assert visits_with_samples(folder) == 1
+    with unpacked(folder) as connection:
+        found = connection.execute("SELECT role, stretch, restore FROM visit WHERE outcome = 'ok'")
+        rows = {row["role"]: (row["stretch"], row["restore"]) for row in found}
+    assert rows["measurement"] == (LEFT_OUT, LEFT_OUT)
+    assert rows["anchor"][0] not in (None, LEFT_OUT)
 
 
 def test_the_default_database_leaves_samples_in_the_set_and_finds_them_there(
@@ -115,10 +78,10 @@ def test_a_damaged_line_is_told_when_it_is_looked_up(
 ) -> None:
     there = checkout_of(folder, tmp_path, monkeypatch)
     with open_store() as store:
-        rewritten(lambda text: text.replace('{"', "{", 1))(there / SAMPLES["visit"])
+        rewritten(lambda text: text.replace('{"', "{", 1))(there / SAMPLES)
         with pytest.raises(DatabaseError, match="a row is damaged"):
             store.visits("GPU-1")
-        (there / SAMPLES["visit"]).write_bytes(b"")
+        (there / SAMPLES).write_bytes(b"")
         with pytest.raises(InputError, match=r"samples.xz is damaged"):
             store.visits("GPU-1")
 
@@ -131,16 +94,19 @@ def test_where_the_set_is_not_at_hand_its_samples_are_left_out(
         copy = shutil.copy(str(store.path), tmp_path / "copy.sqlite")
     with open_store(str(copy)) as store:
         assert len(store.visits("GPU-1")) == 3, "a copy of the database finds them, too"
-        (there / SAMPLES["visit"]).unlink()
+        (there / SAMPLES).unlink()
         assert store.costs("GPU-1") and store.visits("GPU-1", role="anchor")
         with pytest.raises(SamplesLeftOutError, match="a clone of opdb has the samples"):
             store.visits("GPU-1")
 
 
-def rewritten(change: Callable[[str], str]) -> Callable[[Path], None]:
+def rewritten(change: Callable[[str], str], line: int = 0) -> Callable[[Path], None]:
+    """Return what changes the line of the visit, or another, of a file."""
+
     def write(path: Path) -> None:
-        text = lzma.decompress(path.read_bytes()).decode()
-        path.write_bytes(lzma.compress(change(text).encode()))
+        found = lzma.decompress(path.read_bytes()).decode().splitlines(keepends=True)
+        found[line] = change(found[line])
+        path.write_bytes(lzma.compress("".join(found).encode()))
 
     return write
 
@@ -153,13 +119,13 @@ DAMAGED = [
     (lambda path: path.write_bytes(path.read_bytes()[:-9]), "samples.xz is damaged: "),
     (lambda path: path.write_bytes(b"id,stretch\n"), "samples.xz is damaged: "),
     (lambda path: path.write_bytes(lzma.compress(b"\xff\n")), "samples.xz is damaged: "),
-    (rewritten(lambda text: text.rstrip("\n")), "samples.xz: a line is cut off"),
+    (rewritten(lambda text: text.rstrip("\n"), -1), "samples.xz: a line is cut off"),
     (
         rewritten(lambda text: text + text),
         "line 2: 'visit-1': the visit lacks no .*, or has others",
     ),
-    (rewritten(renamed), "line 1: 'visit-8': no such visit in the set"),
-    (rewritten(lambda text: "\n"), "line 1: '': no such visit in the set"),
+    (rewritten(renamed), "line 1: 'visit-8': the set has no such visit"),
+    (rewritten(lambda text: "\n"), "line 1: '': the set has no such visit"),
     (rewritten(lambda text: "visit-1 {}\n"), "expected an object with some of neighbours, rest"),
     (rewritten(lambda text: 'visit-1 {"role":[1]}\n'), "expected an object with some of "),
     (rewritten(lambda text: "visit-1 [1]\n"), "expected an object with some of "),
@@ -173,7 +139,8 @@ DAMAGED = [
 def test_a_damaged_file_is_refused(
     folder: Path, tmp_path: Path, damage: Callable[[Path], None], said: str
 ) -> None:
-    damage(folder / SAMPLES["visit"])
+    (folder / "manifest.json").unlink(missing_ok=True)
+    damage(folder / SAMPLES)
     with open_store(str(tmp_path / "other.sqlite")) as other:
         with pytest.raises(InputError, match=said) as caught:
             import_set(other, folder)
@@ -192,8 +159,9 @@ def test_a_damaged_file_is_refused(
 def test_host_times_of_another_number_of_blocks_are_refused(
     folder: Path, tmp_path: Path, change: Callable[[str], str], said: str
 ) -> None:
-    rewritten(change)(folder / SAMPLES["host_visit"])
-    said = f"host_samples.xz, line 1: 'host-visit-1?': .*{said}"
+    (folder / "manifest.json").unlink()
+    rewritten(change, 1)(folder / SAMPLES)
+    said = f"samples.xz, line 2: 'host-visit-1': .*{said}"
     with (
         open_store(str(tmp_path / "other.sqlite")) as other,
         pytest.raises(InputError, match=said),
@@ -201,40 +169,20 @@ def test_host_times_of_another_number_of_blocks_are_refused(
         import_set(other, folder)
 
 
-@pytest.mark.parametrize("table", SAMPLES)
-def test_visits_whose_samples_no_file_has_are_refused(
-    folder: Path, tmp_path: Path, table: str
-) -> None:
-    (folder / SAMPLES[table]).unlink()
+def test_visits_whose_samples_no_file_has_are_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / SAMPLES).unlink()
+    (folder / "manifest.json").unlink()
     with open_store(str(tmp_path / "other.sqlite")) as other:
         with pytest.raises(InputError, match="raw samples are needed"):
             import_set(other, folder)
         assert not other.devices()
 
 
-def test_a_small_real_set_is_smaller_than_with_samples_in_its_rows(tmp_path: Path) -> None:
+def test_a_small_real_set_has_its_samples_apart(tmp_path: Path) -> None:
     write_small_set(tmp_path / "small")
-    apart = sum(path.stat().st_size for path in (tmp_path / "small").iterdir())
-    put_samples_into_rows(tmp_path / "small")
-    assert apart < sum(path.stat().st_size for path in (tmp_path / "small").iterdir())
-
-
-def test_a_prediction_reads_no_samples(tmp_path: Path) -> None:
-    """Neither the first command nor another: Python may even lack what they are packed with."""
-    (tmp_path / "db").mkdir()
-    (tmp_path / "db" / "nvidia-h200").symlink_to(published.SET)
-    program = (
-        "import sys; sys.modules['lzma'] = None\n"
-        "from pathlib import Path\n"
-        "from opdb.store import database\n"
-        f"database.package_parent = lambda: Path({str(tmp_path)!r})\n"
-        "from opdb.__main__ import main; main()\n"
-    )
-    for _ in range(2):
-        ran = subprocess.run(
-            [sys.executable, "-c", program, "predict", "resnet152", "--batch-size", "32"],
-            env={name: value for name, value in os.environ.items() if name != "OPDB_DB"},
-            capture_output=True,
-            text=True,
-        )
-        assert ran.returncode == 0 and "resnet152" in ran.stdout, ran.stderr
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        import_set(other, tmp_path / "small")
+        [*boards] = other.boards()
+        visits = [visit for board in boards for visit in other.visits(board.uuid)]
+        sampled = [v for v in visits if v.stretch is not None and v.role != "anchor"]
+    assert len(sampled) == visits_with_samples(tmp_path / "small") > 0

@@ -13,7 +13,7 @@ import pytest
 
 from opdb.errors import DatabaseError, InputError
 from opdb.store import Store, VisitFilter, open_store
-from opdb.store.shards import import_shard
+from opdb.store.exchange import import_database
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
 from tests.store import samples
 from tests.store.conftest import fill
@@ -102,10 +102,10 @@ def test_eight_shards_are_merged_and_twice_is_once(
 
 def test_a_shard_that_has_grown_comes_again(shards: list[Path], tmp_path: Path) -> None:
     with open_store(str(tmp_path / "all.sqlite")) as store:
-        import_shard(store, shards[3])
+        import_database(store, shards[3])
         with open_store(str(shards[3])) as job:
             job.save_visit(samples.visit("later", campaign="campaign of 3"))
-        assert import_shard(store, shards[3]).added["visits"] == 1
+        assert import_database(store, shards[3]).added["visits"] == 1
         assert len(store.visits("GPU-1")) == 3 + 12 + 1
 
 
@@ -144,9 +144,9 @@ def test_a_database_is_no_shard_of_its_own(tmp_path: Path) -> None:
     with open_store(str(path)) as store:
         fill(store)
         with pytest.raises(InputError, match="is the database itself"):
-            import_shard(store, path)
+            import_database(store, path)
         with pytest.raises(DatabaseError, match="there is none"):
-            import_shard(store, tmp_path / "nowhere.sqlite")
+            import_database(store, tmp_path / "nowhere.sqlite")
     assert not (tmp_path / "nowhere.sqlite").exists()
 
 

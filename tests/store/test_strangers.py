@@ -15,12 +15,12 @@ from opdb.records import is_slug
 from opdb.spec import ModelSpec
 from opdb.store import open_store
 from opdb.store.exchange import export_set, import_set
-from opdb.store.shards import import_shard
 from opdb.studies.sweep.files import folder_of
 from opdb.studies.sweep.request import SweepRequest, SweepSpec
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
 from tests.store import samples
 from tests.store.conftest import fill
+from tests.store.small_set import unpacked
 
 HOSTILE = ("../../..", "/tmp/x", "..", ".hidden", "a/b", "A100", "", "x\x1b[2J", "x y", "-rf")
 
@@ -28,10 +28,14 @@ HOSTILE = ("../../..", "/tmp/x", "..", ".hidden", "a/b", "A100", "", "x\x1b[2J",
 def renamed(path: Path, slug: str) -> Path:
     """Give the only device of a database another slug, as somebody could who writes the file."""
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE device SET slug = ?", (slug,))
-        for table in ("board", "campaign", "board_calibration", "profile", "learned", "tally"):
-            connection.execute(f"UPDATE {table} SET device = ?", (slug,))
+        rename(connection, slug)
     return path
+
+
+def rename(connection: sqlite3.Connection, slug: str) -> None:
+    connection.execute("UPDATE device SET slug = ?", (slug,))
+    for table in ("board", "campaign", "board_calibration", "profile", "learned", "tally"):
+        connection.execute(f"UPDATE {table} SET device = ?", (slug,))
 
 
 @pytest.fixture
@@ -68,24 +72,12 @@ def test_a_set_whose_device_is_named_like_a_path_is_refused(slug: str, tmp_path:
     with open_store(str(tmp_path / "own.sqlite")) as store:
         fill(store)
         export_set(store, folder, device="nvidia-h200")
-    for file in folder.glob("*.csv"):
-        file.write_text(file.read_text().replace("nvidia-h200,", f"{slug},"))
+    with unpacked(folder) as connection:
+        rename(connection, slug)
     with open_store(str(tmp_path / "all.sqlite")) as store:
-        with pytest.raises(InputError, match=r"device\.csv, line 2, column slug"):
+        with pytest.raises(InputError, match="is named as no device may be"):
             import_set(store, folder)
         assert store.devices() == []
-
-
-def test_a_shard_is_written_into_numbered_folders(
-    shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also past the check of names: no path is made of what a database holds."""
-    monkeypatch.setattr("opdb.store.opening.is_slug", lambda text: True)
-    outside = tmp_path / "outside"
-    renamed(shard, str(outside))
-    with open_store(str(tmp_path / "all.sqlite")) as store, pytest.raises(InputError):
-        import_shard(store, shard)
-    assert not outside.exists()
 
 
 def test_names_of_files_lead_nowhere() -> None:

@@ -1,0 +1,119 @@
+"""`opdb export`: a device's measurements as a set for others, or as plain tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from opdb.cli import options
+from opdb.cli.console import show
+from opdb.errors import InputError
+from opdb.records import Json
+from opdb.tables import Column, Report, Rows, Table
+
+PANEL = "data"
+
+TABLES: Table[tuple[str, int]] = Table(
+    Column("table", lambda row: row[0], title="table"),
+    Column("rows", lambda row: row[1], title="rows"),
+)
+"""A table of a set, and how many rows it has."""
+
+
+@dataclass(frozen=True, repr=False)
+class Exported(Report):
+    """Measurements that were written: folder, device, and the rows of each table."""
+
+    folder: Path
+    device: str
+    counts: Mapping[str, int]
+
+    def rows(self) -> list[dict[str, Json]]:
+        return TABLES.documents(list(self.counts.items()))
+
+    def to_dict(self) -> dict[str, Json]:
+        return {"folder": str(self.folder), "device": self.device, "rows": dict(self.counts)}
+
+    def blocks(self) -> Iterator[str | Rows[Any]]:
+        yield f"{self.device} written to {self.folder}"
+        yield Rows(TABLES, list(self.counts.items()))
+
+
+def export(
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    licence: str | None = None,
+    csv: bool = False,
+    db: str | None = None,
+) -> Exported:
+    """Write a device's measurements into a folder, as `opdb export FOLDER` does.
+
+    `device` may be left out where the database holds only one. `licence` is stated in the manifest;
+    when None, that of the sets that the measurements came from. With `csv` the folder gets one flat
+    file a table, for pandas and for people, which nothing reads back.
+
+    Raises:
+        InputError: there is no such device, or several and none is named; or the folder cannot be
+            written.
+    """
+    from opdb.predict.predictor import choose_device
+    from opdb.store import open_store
+    from opdb.store.exchange import export_csv, export_set
+    from opdb.store.origins import about_set
+
+    folder = Path(folder)
+    with open_store(db, create=False) as store:
+        known = [found.slug for found in store.devices()]
+        if device is None and len(known) > 1:
+            raise InputError(
+                f"{store.location} holds {len(known)} devices ({', '.join(known)}); name one "
+                "with --device"
+            )
+        device = choose_device(store, device).slug
+        if csv:
+            return Exported(folder, device, export_csv(store, folder, device=device))
+        about = about_set(store, device, licence)
+        return Exported(folder, device, export_set(store, folder, device=device, about=about))
+
+
+def run(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write the set into.")],
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="DEVICE",
+            help="A device, such as nvidia-h200, 'NVIDIA H200' or h200.  [default: the only one]",
+        ),
+    ] = None,
+    licence: Annotated[
+        str | None,
+        typer.Option(
+            "--licence",
+            metavar="NAME",
+            help="The licence to state, as in CC-BY-4.0.  [default: that of the sets that the "
+            "measurements came from]",
+        ),
+    ] = None,
+    csv: Annotated[
+        bool,
+        typer.Option("--csv", help="Write flat CSV tables for other programs, and no set."),
+    ] = False,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Write a device's measurements as a set that others can import, or as CSV.
+
+    A set holds the device's campaigns with all they saw, and every workload of which something was
+    measured: a database (set.sqlite.xz), the raw samples beside it, and a manifest with checksums,
+    the licence, and what was measured with; opdb import holds the files against it.
+    """
+    found = export(folder, device=device, licence=licence, csv=csv, db=db)
+    show(found, as_json=as_json)

@@ -19,8 +19,7 @@ from opdb.predict import predictor as choosing
 from opdb.predict.predictor import choose_device
 from opdb.store import database, open_store, published_devices, take_in
 from opdb.store.exchange import export_set
-from opdb.store.origins import origins
-from opdb.store.published import sets_of, usual_sets
+from opdb.store.opening import origins, sets_of, usual_sets
 from opdb.store.sets import read_set
 from tests.bench.calls import TANH, workload
 from tests.store import samples

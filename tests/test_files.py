@@ -18,7 +18,7 @@ from opdb.meters.ncu import read_metrics
 from opdb.significance import load_significance
 from opdb.slurm import read_state
 from opdb.store.database import check_file
-from opdb.store.published import FILE, MANIFEST, SAMPLES
+from opdb.store.opening import FILE, MANIFEST, SAMPLES
 from opdb.store.sets import read_set
 from opdb.studies.annotate import read_profile
 from opdb.studies.roofline.counted import take_csv

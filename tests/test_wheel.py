@@ -17,7 +17,7 @@ import pytest
 
 from opdb.derive.quiet import LEAST_BLOCKS
 from opdb.store import open_store
-from opdb.store.published import FILE
+from opdb.store.opening import FILE
 from tests import published, shared
 from tests.paths import ROOT
 from tests.requirements import LEFT_OPEN, required

@@ -34,7 +34,7 @@ from opdb.records import (
 )
 from opdb.settings import relevant_setting, relevant_settings
 from opdb.store import Claims, ConfigurationFilter, MissingVisits, Repeated, Store, VisitFilter
-from opdb.store.lease import Claim
+from opdb.store.connecting import Claim
 
 ROUNDS = 2
 """Good visits wanted of a configuration of no model: two in different random rounds beat one long

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from opdb.models import sources
     from opdb.plan import loop, ranking, survey
     from opdb.predict import peers, predictor
-    from opdb.store import exchange, origins
+    from opdb.store import exchange, opening
 
 __all__ = [
     "bench_plan",
@@ -28,7 +28,7 @@ __all__ = [
     "host",
     "loop",
     "model",
-    "origins",
+    "opening",
     "passes",
     "peers",
     "predictor",
@@ -48,7 +48,7 @@ _ROOMS = {
     "models": ("sources",),
     "plan": ("loop", "ranking", "survey"),
     "predict": ("peers", "predictor"),
-    "store": ("exchange", "origins"),
+    "store": ("exchange", "opening"),
 }
 _MODULES = {"bench_plan": "bench.plan", "bench_run": "bench.run"}
 _MODULES |= {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names}

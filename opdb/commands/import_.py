@@ -142,9 +142,8 @@ def _read(path: Path, errors: list[str]) -> tuple[Path, Callable[[Store], Import
     """Look at a set; return what takes it into a database, or add why it cannot be read."""
     from opdb.store import open_store
     from opdb.store.exchange import import_database, import_set
-    from opdb.store.proving import proved
-    from opdb.store.published import is_packaged
-    from opdb.store.sets import read_set
+    from opdb.store.opening import is_packaged
+    from opdb.store.sets import proved, read_set
 
     try:
         if _is_database(path):

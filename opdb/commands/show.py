@@ -601,7 +601,7 @@ def _listing(what: str, pattern: str | None, db: str | None, tell: Tell | None) 
 # Sets and jobs
 
 
-def _samples(origin: lazy.origins.Origin) -> str:
+def _samples(origin: lazy.opening.Origin) -> str:
     """Return of how many visits the raw samples are there, in words."""
     if not origin.sampled + origin.left_out:
         return "–"
@@ -610,20 +610,20 @@ def _samples(origin: lazy.origins.Origin) -> str:
     return f"of {origin.sampled} visits" if origin.sampled else "none"
 
 
-def _span(origin: lazy.origins.Origin) -> str:
+def _span(origin: lazy.opening.Origin) -> str:
     if origin.first is None or origin.last is None:
         return "–"
     days = dict.fromkeys((origin.first[:10], origin.last[:10]))
     return " to ".join(days)
 
 
-def _versions(origin: lazy.origins.Origin) -> str:
+def _versions(origin: lazy.opening.Origin) -> str:
     """Return what the set was measured with, in words."""
     said = (f"{name} {' and '.join(found)}" for name, found in origin.versions.items() if found)
     return ", ".join(said) or "–"
 
 
-SETS: Table[lazy.origins.Origin] = Table(
+SETS: Table[lazy.opening.Origin] = Table(
     Column("name", lambda origin: origin.name, title="set"),
     Column("from", lambda origin: origin.place, title="from"),
     Column("folder", lambda origin: None if origin.folder is None else str(origin.folder)),
@@ -655,7 +655,7 @@ def _sets(db: str | None) -> Listing:
     """Return which sets a database holds, and which it can take in."""
     is_default = db is None and not os.environ.get("OPDB_DB")
     with lazy.store.open_store(db, create=False) as store:
-        found = lazy.origins.origins(store, waiting=is_default)
+        found = lazy.opening.origins(store, waiting=is_default)
         place, size_bytes = store.location, _size(store)
     parts: list[str | Rows[Any]] = [_database_line(place, size_bytes)]
     parts += (

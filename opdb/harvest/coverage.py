@@ -10,7 +10,7 @@ from opdb.tables import Column, Table
 
 if TYPE_CHECKING:
     from opdb.store import Head, Standing
-    from opdb.store.reading import Failure
+    from opdb.store.rows import Failure
 
 
 @dataclass(frozen=True)

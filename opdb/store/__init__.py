@@ -5,13 +5,24 @@
 
 from opdb.store.claims import Claims
 from opdb.store.database import checkout_database, default_url
-from opdb.store.model_runs import Measured, RunState
-from opdb.store.opening import check_openable, how_to_fill, is_default, open_store, take_in
-from opdb.store.pending import ConfigurationFilter, MissingVisits, Touched, VisitFilter
-from opdb.store.published import published_devices
-from opdb.store.reading import Failure, HostSeen, Repeated, Spent
-from opdb.store.standing import Head, Standing
-from opdb.store.store import Store
+from opdb.store.opening import (
+    check_openable,
+    how_to_fill,
+    is_default,
+    open_store,
+    published_devices,
+    take_in,
+)
+from opdb.store.rows import Failure, HostSeen, Repeated, Spent
+from opdb.store.store import Measured, RunState, Store
+from opdb.store.visits import (
+    ConfigurationFilter,
+    Head,
+    MissingVisits,
+    Standing,
+    Touched,
+    VisitFilter,
+)
 
 __all__ = [
     "Claims",

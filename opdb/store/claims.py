@@ -33,9 +33,9 @@ from sqlalchemy import (
 )
 
 from opdb.store import schema
-from opdb.store.lease import LEASE_S, Claim
+from opdb.store.connecting import LEASE_S, Claim
+from opdb.store.rows import in_parts, insert_into
 from opdb.store.store import Store
-from opdb.store.writing import in_parts, insert_into
 
 RENEW_EVERY_S = 60.0
 

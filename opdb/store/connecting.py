@@ -6,16 +6,45 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Connection, Engine, Select, Table, Transaction, insert
+from sqlalchemy import Connection, Engine, Select, Table, Transaction, insert, select
 
-from opdb.errors import DatabaseError
-from opdb.store import database
-from opdb.store.lease import Claim, check_held
-from opdb.store.rows import Codec, NewRow, Record
-from opdb.store.waiting import patiently
-from opdb.store.writing import numbers
+from opdb.errors import ClaimLostError, DatabaseError
+from opdb.store import database, schema
+from opdb.store.database import patiently
+from opdb.store.rows import Codec, NewRow, Record, numbers
+
+# claims that are held
+
+LEASE_S = 900.0
+"""Time without a sign of its holder after which a claim is free; longer than one visit takes."""
+
+
+class Claim(NamedTuple):
+    """One claim: which list, what of it, and the worker who has it."""
+
+    scope: str
+    task: str
+    worker: str
+
+
+def check_held(connection: Connection, claim: Claim) -> None:
+    """Check that a worker still has its claim; until the transaction ends nobody takes it.
+
+    Raises:
+        ClaimLostError: it was taken over.
+    """
+    table = schema.claim
+    query = select(table.c.worker).where(table.c.scope == claim.scope, table.c.task == claim.task)
+    if connection.execute(query.with_for_update()).scalar() != claim.worker:
+        raise ClaimLostError(
+            f"another worker took {claim.task.rpartition(' ')[2][:12]} over, as this one gave no "
+            f"sign for {LEASE_S:.0f} s; what it measured of it just now is not stored"
+        )
+
+
+# an open database
 
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, ArithmeticError)
 """The exceptions that reading a row raises which is not a record."""

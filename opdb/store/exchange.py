@@ -23,30 +23,40 @@ from opdb.records import Json
 from opdb.store import database, schema
 from opdb.store.deriving import costs_of
 from opdb.store.fields import field_of
-from opdb.store.opening import open_store
-from opdb.store.proving import STATED, check_facts, proved
-from opdb.store.published import FILE, MANIFEST, SAMPLES, device_of, fingerprint, write_manifest
-from opdb.store.rows import COST
-from opdb.store.set_samples import packed, without_samples
-from opdb.store.sets import (
-    TABLES,
-    Contents,
-    Rows,
-    check,
-    check_whole,
-    contents_of,
-    having_samples,
-    read_set,
+from opdb.store.opening import (
+    FILE,
+    MANIFEST,
+    SAMPLES,
+    device_of,
+    fingerprint,
+    open_store,
+    write_manifest,
 )
-from opdb.store.store import Store
-from opdb.store.tallies import count_new, recount
-from opdb.store.writing import (
+from opdb.store.rows import (
+    COST,
     in_parts,
     insert_columns,
     numbers,
     upsert,
     upsert_columns,
 )
+from opdb.store.sets import (
+    STATED,
+    TABLES,
+    Contents,
+    Rows,
+    check,
+    check_facts,
+    check_whole,
+    contents_of,
+    having_samples,
+    packed,
+    proved,
+    read_set,
+    without_samples,
+)
+from opdb.store.store import Store
+from opdb.store.visits import count_new, recount
 
 _ASIDE = ".opdb-"
 """How the folder's name begins in which a set is written before its files are put in place."""

@@ -2,20 +2,169 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import select
+from sqlalchemy import Connection, Table, case, func, select
 
-from opdb.errors import DatabaseError, NoDatabaseError
+from opdb.errors import DatabaseError, InputError, NoDatabaseError
+from opdb.files import parse_json, read_bytes, read_text
 from opdb.garbage import gc_paused
-from opdb.records import SLUG_ALLOWED, is_slug
+from opdb.records import SLUG_ALLOWED, Json, canonical_json, is_slug
 from opdb.store import database, schema
-from opdb.store.published import fingerprint, set_files, sets_at_hand, sets_of, usual_sets
+from opdb.store.fields import read_json
+from opdb.store.raw import LEFT_OUT
 from opdb.store.store import Store
+
+# published sets
+#
+# What is asked of a set before it is read is in its manifest: the device, the licence, checksums.
+
+FILE = "set.sqlite.xz"
+SAMPLES = "samples.xz"
+MANIFEST = "manifest.json"
+
+SET_FILE_BYTES = 4 * 2**30  # the largest file of a published set has 6 MB
+
+SWEEPS = "-sweeps"
+"""Endings of the names of sets that hold sweeps and convolutions by algorithm, nothing usual."""
+
+
+def sets_at_hand() -> dict[str, Path]:
+    """Return the folders of all published sets at hand, by name."""
+    folder = database.published_folder()
+    if folder is None:
+        return {}
+    return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{FILE}"))}
+
+
+def usual_sets(*, sweeps: bool = False) -> dict[str, Path]:
+    """Return those that each first command takes in: of the device that most sets are of.
+
+    Sets of sweeps are among them with `sweeps` alone.
+    """
+    usual = Counter(map(device_of, sets_at_hand().values())).most_common(1)
+    return sets_of(usual[0][0], sweeps=sweeps) if usual else {}
+
+
+def sets_of(device: str | None, *, sweeps: bool = False) -> dict[str, Path]:
+    """Return those of a device (slug; None: those that do not say so), sweeps with `sweeps`."""
+    return {
+        name: path
+        for name, path in sets_at_hand().items()
+        if device_of(path) == device and (sweeps or not name.endswith(SWEEPS))
+    }
+
+
+def published_devices() -> dict[str, str]:
+    """Return the devices that the sets at hand are of: the name of each by its slug."""
+    found = [_stated(path) for path in sets_at_hand().values()]
+    return {each["device"]: each["name"] for each in found if each.keys() >= {"device", "name"}}
+
+
+def device_of(folder: Path) -> str | None:
+    """Return the device (slug) that a set is of; None where it does not say so."""
+    return _text(folder, "device")
+
+
+def stated_licence(folder: Path) -> str | None:
+    """Return the licence that a set's manifest states; None where it states none."""
+    return _text(folder, "licence")
+
+
+def visits_with_samples(folder: Path) -> int:
+    """Return of how many visits a set has the raw samples in their file; 0 where it has none."""
+    found = _stated(folder).get("visits_with_samples")
+    return found if isinstance(found, int) and (folder / SAMPLES).exists() else 0
+
+
+def is_packaged(folder: Path) -> bool:
+    """Whether a folder is a set that the wheel carries: its costs are trusted as its code is."""
+    packaged = database.packaged_folder()
+    return packaged is not None and folder.resolve().parent == packaged.resolve()
+
+
+def set_files(folder: Path) -> list[Path]:
+    """Return the files of a set, without its manifest."""
+    return [path for path in (folder / FILE, folder / SAMPLES) if path.exists()]
+
+
+def fingerprint(folder: Path) -> str:
+    """Return what tells a set from a changed one without reading it: names, sizes, times."""
+    stats = [(path.name, path.stat()) for path in set_files(folder)]
+    lines = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def write_manifest(folder: Path, about: Mapping[str, Json]) -> None:
+    """Write the manifest of a set, with the checksums of its files.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    files = {path.name: _checksum(path) for path in set_files(folder)}
+    text = json.dumps({**about, "files": files}, indent=2) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def check_manifest(folder: Path) -> None:
+    """Check the files of a set against its manifest, where it has one.
+
+    Raises:
+        InputError: a file is missing or another one, or the manifest cannot be read.
+    """
+    for name, stated in read_manifest(folder).get("files", {}).items():
+        path = folder / name
+        if Path(name).name != name or not path.is_file() or _checksum(path) != stated:
+            raise InputError(
+                f"{path}: not the file that {MANIFEST} lists: it was changed, cut off or left out "
+                f"after the export; fetch it again, or, where the change is meant, delete "
+                f"{folder / MANIFEST}"
+            )
+
+
+def read_manifest(folder: Path) -> dict[str, Json]:
+    """Return the manifest of a set; an empty one where it has none.
+
+    Raises:
+        InputError: it is not one.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        return {}
+    found = parse_json(path, read_text(path, "a manifest", SET_FILE_BYTES))
+    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+        raise InputError(f"{path}: expected a manifest, an object with `files`")
+    return found
+
+
+def _stated(folder: Path) -> dict[str, Json]:
+    """Return a set's manifest; what it states is checked by who reads the set."""
+    try:
+        return read_manifest(folder)
+    except InputError:
+        return {}
+
+
+def _text(folder: Path, name: str) -> str | None:
+    found = _stated(folder).get(name)
+    return found if isinstance(found, str) else None
+
+
+def _checksum(path: Path) -> dict[str, Json]:
+    content = read_bytes(path, "a file of a set", SET_FILE_BYTES)
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+
+# opening
 
 
 def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = False) -> Store:
@@ -210,3 +359,180 @@ def import_published(store: Store, *, sweeps: bool = False, device: str | None =
         contents = read_set(sets[name], trusted=True)
         import_set(store, sets[name], contents=contents, source=(name, found))
     derive_pooled(store, store.boards_of_several_sources())
+
+
+# origins
+
+Place: TypeAlias = Literal["wheel", "clone", "import", "here"]
+"""How a set came in: with an installed opdb, its clone, `opdb import`, or not at all."""
+
+VERSIONS = ("opdb", "torch", "driver")
+"""The fields of a campaign's environment that tell the age of its measurements."""
+
+Counts: TypeAlias = Mapping[str, Any]
+"""The counts of one source's visits, by the name of an attribute of `Origin`."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A set that was taken into a database, or can be, or what was measured here.
+
+    `folder` is None where it is not known or not there. Of a set that was not taken in yet all
+    that was measured counts 0. `sampled` are the visits that have raw samples, `left_out` those
+    that came without theirs. `first` and `last` are when its campaigns began, ISO 8601.
+    """
+
+    name: str
+    place: Place
+    folder: Path | None = None
+    taken_in: bool = True
+    devices: tuple[str, ...] = ()
+    boards: tuple[str, ...] = ()
+    campaigns: int = 0
+    configurations: int = 0
+    workloads: int = 0
+    visits: int = 0
+    model_runs: int = 0
+    sampled: int = 0
+    left_out: int = 0
+    first: str | None = None
+    last: str | None = None
+    versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def licence(self) -> str | None:
+        """The licence of the data; None where nobody stated it."""
+        return None if self.folder is None else stated_licence(self.folder)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """The size of its files; None without any."""
+        if self.folder is None:
+            return None
+        return sum(path.stat().st_size for path in set_files(self.folder))
+
+
+def origins(store: Store, *, waiting: bool = False) -> list[Origin]:
+    """Return where a database's measurements came from; what was measured here is the last.
+
+    With `waiting` the published sets that it has not taken in yet are there too.
+    """
+    sets = sets_at_hand()
+    with store.reading() as connection:
+        names = dict(
+            map(tuple, connection.execute(select(schema.source.c.id, schema.source.c.name)))
+        )
+        measured = _measured(connection)
+    found = [_origin(name, sets, measured.get(number, {})) for number, name in names.items()]
+    if waiting:
+        missing = sets.keys() - names.values()
+        found += [
+            _origin(name, sets, {"devices": _devices(sets[name])}, taken_in=False)
+            for name in missing
+        ]
+    found.sort(key=lambda origin: origin.name)
+    if here := measured.get(None):
+        found.append(Origin("measured here", "here", **here))
+    return found
+
+
+def _devices(folder: Path) -> tuple[str, ...]:
+    device = device_of(folder)
+    return () if device is None else (device,)
+
+
+def about_set(store: Store, device: str, licence: str | None = None) -> dict[str, Json]:
+    """Return what a device's (slug) measurements are: licence, boards, dates, environments.
+
+    `licence` is what their owner says; when None, what all sets have that they came from.
+    """
+    campaigns = store.campaigns(device)
+    known = {each.licence for each in origins(store) if device in each.devices}
+    environments = {canonical_json(dict(each.environment)): each for each in campaigns}
+    days = [each.started_at for each in campaigns]
+    return {
+        "licence": licence or (known.pop() if len(known) == 1 else None),
+        "boards": sorted({each.board.uuid for each in campaigns}),
+        "measured_from": min(days, default=None),
+        "measured_to": max(days, default=None),
+        "environments": [dict(each.environment) for each in environments.values()],
+    }
+
+
+def _origin(
+    name: str, sets: Mapping[str, Path], measured: Counts, *, taken_in: bool = True
+) -> Origin:
+    if name in sets:
+        place: Place = "clone" if database.packaged_folder() is None else "wheel"
+        apart = visits_with_samples(sets[name]) if measured.get("left_out") else 0
+        return Origin(name, place, sets[name], taken_in, **_at_hand(measured, apart))
+    folder = Path(name)
+    there = folder.is_absolute() and folder.is_dir()
+    return Origin(name, "import", folder if there else None, taken_in, **measured)
+
+
+def _at_hand(measured: Counts, apart: int) -> Counts:
+    """Return counts with the samples of so many visits at hand, in a file of the set's own."""
+    if not apart:
+        return measured
+    moved = {"sampled": measured["sampled"] + apart, "left_out": measured["left_out"] - apart}
+    return {**measured, **moved}
+
+
+def _measured(connection: Connection) -> dict[int | None, dict[str, Any]]:
+    """Return what each source (row number; None: here) has of measurements."""
+    campaign, visit, run = schema.campaign, schema.visit, schema.model_run
+    found: dict[int | None, dict[str, Any]] = defaultdict(dict)
+    campaigns = defaultdict(list)
+    for row in connection.execute(select(campaign).order_by(campaign.c.started_at)).mappings():
+        campaigns[row["source_id"]].append(row)
+    for number, rows in campaigns.items():
+        found[number] |= _of_campaigns(rows)
+    left_out = func.sum(case((visit.c.stretch == LEFT_OUT, 1), else_=0))
+    counts = {
+        "visits": func.count(),
+        "configurations": func.count(visit.c.configuration_id.distinct()),
+        "left_out": left_out,
+        "sampled": func.count(visit.c.stretch) - left_out,
+    }
+    _count(connection, found, visit, counts)
+    _count(connection, found, run, {"model_runs": func.count()})
+    number = schema.workload.c.source_id
+    for key, count in connection.execute(select(number, func.count()).group_by(number)):
+        if key is not None or key in campaigns:  # a harvest alone is not a measurement
+            found[key]["workloads"] = count
+    return found
+
+
+def _count(
+    connection: Connection,
+    found: Mapping[int | None, dict[str, Any]],
+    table: Table,
+    counts: Mapping[str, Any],
+) -> None:
+    """Add counts of a table's rows to each source whose campaigns they are of."""
+    campaign = schema.campaign
+    columns = [value.label(name) for name, value in counts.items()]
+    query = select(campaign.c.source_id, *columns).join_from(
+        table, campaign, table.c.campaign == campaign.c.id
+    )
+    for row in connection.execute(query.group_by(campaign.c.source_id)).mappings():
+        found[row["source_id"]].update({name: row[name] for name in counts})
+
+
+def _of_campaigns(rows: Iterable[Mapping[Any, Any]]) -> dict[str, Any]:
+    """Return what a source's campaigns, oldest first, say about it."""
+    rows = list(rows)
+    environments = [read_json(row["environment"]) for row in rows]
+    versions = {
+        name: tuple(sorted({str(each[name]) for each in environments if each.get(name)}))
+        for name in VERSIONS
+    }
+    return {
+        "campaigns": len(rows),
+        "devices": tuple(sorted({row["device"] for row in rows})),
+        "boards": tuple(sorted({row["board"] for row in rows})),
+        "first": rows[0]["started_at"],
+        "last": rows[-1]["started_at"],
+        "versions": versions,
+    }

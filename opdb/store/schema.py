@@ -22,9 +22,10 @@ from sqlalchemy import (
 )
 
 from opdb.records import Access, Form, Mode, Outcome, Outputs, Phase, Role, Weights
-from opdb.store import ranges
-from opdb.store.documents import (
+from opdb.store import fields
+from opdb.store.fields import (
     AFTER_OTHERS,
+    BYTES,
     CALIBRATION,
     DEFINITION,
     HOST_TIMES,
@@ -32,39 +33,36 @@ from opdb.store.documents import (
     KERNELS,
     MEMORY,
     METER_TESTS,
+    NUMBER,
     OBJECT,
     OPERATING_POINT,
     RUN_RATIOS,
-    WORDS,
-)
-from opdb.store.fields import (
-    BYTES,
-    NUMBER,
     SLUG,
     TEXT,
     TEXT_OR_EMPTY,
     TRUTH,
     WHOLE,
+    WORDS,
     column,
     field_of,
     one_of,
     within,
 )
-from opdb.store.samples import HOST_CALLS, LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
+from opdb.store.raw import HOST_CALLS, LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
 
 SCHEMA = 1
 """The number of this schema, which every database holds in its table `opdb_schema`."""
 
 QUANTITIES = {
-    "time_s": ranges.DIFFERENCE_S,
-    "eager_time_s": ranges.DIFFERENCE_S,
-    "power_w": ranges.DIFFERENCE_W,
-    "energy_j": ranges.DIFFERENCE_J,
-    "dynamic_energy_j": ranges.DIFFERENCE_J,
+    "time_s": fields.DIFFERENCE_S,
+    "eager_time_s": fields.DIFFERENCE_S,
+    "power_w": fields.DIFFERENCE_W,
+    "energy_j": fields.DIFFERENCE_J,
+    "dynamic_energy_j": fields.DIFFERENCE_J,
 }
 """The estimated quantities of a cost, each held in five columns, and what they may be."""
 
-COUNTED = within(ranges.POSITIVE_COUNT, WHOLE)
+COUNTED = within(fields.POSITIVE_COUNT, WHOLE)
 
 QUANTITY_PARTS = ("median", "mean", "low", "high", "count")
 
@@ -113,14 +111,14 @@ workload = Table(
     column("name", TEXT, index=True),
     column("source", TEXT),
     column("source_version", TEXT_OR_EMPTY),
-    column("batch_size", within(ranges.POSITIVE_COUNT, WHOLE)),
+    column("batch_size", within(fields.POSITIVE_COUNT, WHOLE)),
     column("dtype", TEXT),
     column("memory_format", TEXT),
     column("phase", one_of(Phase)),
     column("gradient", TRUTH),
     column("autocast", TEXT, nullable=True),
     column("inputs", OBJECT),
-    column("containers", within(ranges.COUNT, WHOLE)),
+    column("containers", within(fields.COUNT, WHOLE)),
     column("foreign_leaves", OBJECT),
     column("unsupported", OBJECT),
     # The device (slug) that its calls were compiled for; NULL as the model stands.
@@ -138,7 +136,7 @@ workload = Table(
     # The memory that its harvest saw live; NULL where that was not recorded.
     column("memory", MEMORY, nullable=True),
     # Python's time around the calls of a pass, in containers; NULL where it was not timed.
-    column("around", within(ranges.COUNT), nullable=True),
+    column("around", within(fields.COUNT), nullable=True),
     # The calls of a pass in order: the number of each one's operator (`call.number`), with a space
     # between two.
     column("sequence", TEXT, server_default=""),
@@ -150,10 +148,10 @@ call = Table(
     "call",
     metadata,
     column("workload_id", WHOLE, ForeignKey("workload.id", ondelete="CASCADE")),
-    column("number", within(ranges.COUNT, WHOLE)),
+    column("number", within(fields.COUNT, WHOLE)),
     column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
     column("form", one_of(Form)),
-    column("calls", within(ranges.POSITIVE_COUNT, WHOLE)),
+    column("calls", within(fields.POSITIVE_COUNT, WHOLE)),
     PrimaryKeyConstraint("workload_id", "number"),
     sqlite_with_rowid=False,
 )
@@ -164,10 +162,10 @@ device = Table(
     column("slug", SLUG, primary_key=True),
     column("name", TEXT),
     column("type", one_of(Literal["cuda", "cpu"])),
-    column("power_limit_w", within(ranges.POSITIVE_W), nullable=True),
-    column("memory_bytes", within(ranges.POSITIVE_BYTES, BYTES), nullable=True),
-    column("l2_bytes", within(ranges.POSITIVE_BYTES, BYTES), nullable=True),
-    column("max_clock_hz", within(ranges.POSITIVE_HZ), nullable=True),
+    column("power_limit_w", within(fields.POSITIVE_W), nullable=True),
+    column("memory_bytes", within(fields.POSITIVE_BYTES, BYTES), nullable=True),
+    column("l2_bytes", within(fields.POSITIVE_BYTES, BYTES), nullable=True),
+    column("max_clock_hz", within(fields.POSITIVE_HZ), nullable=True),
 )
 
 # A board under another power limit is another device: the pair is what a campaign measures.
@@ -184,7 +182,7 @@ host = Table(
     metadata,
     column("id", TEXT, primary_key=True),
     column("cpu", TEXT),
-    column("cores", within(ranges.POSITIVE_COUNT, WHOLE)),
+    column("cores", within(fields.POSITIVE_COUNT, WHOLE)),
     column("system", TEXT),
 )
 
@@ -211,10 +209,10 @@ board_calibration = Table(
     column("board", TEXT),
     column("device", TEXT),
     column("driver", TEXT, nullable=True),
-    column("power_limit_w", within(ranges.POSITIVE_W), nullable=True),
+    column("power_limit_w", within(fields.POSITIVE_W), nullable=True),
     column("measured_at", TEXT),
     column("environment", OBJECT),
-    column("cost_s", within(ranges.DURATION_S)),
+    column("cost_s", within(fields.DURATION_S)),
     column("facts", OBJECT),
     column("tests", METER_TESTS),
     column("notes", WORDS),
@@ -279,10 +277,10 @@ visit = Table(
     column("outcome", one_of(Outcome)),
     column("reason", TEXT, nullable=True),
     column("started_at", TEXT),
-    column("cost_s", within(ranges.DURATION_S)),
+    column("cost_s", within(fields.DURATION_S)),
     column("issue", one_of(Literal["graph", "eager"])),
     column("weights", one_of(Weights)),
-    column("copies", within(ranges.COUNT, WHOLE)),
+    column("copies", within(fields.COUNT, WHOLE)),
     column("stretch", STRETCH, nullable=True),
     column("restore", STRETCH, nullable=True),
     column("kernels", KERNELS, nullable=True),
@@ -295,7 +293,7 @@ visit = Table(
 
 # The number of visits of each sort, and why they were rejected (empty: they were not). Pending work
 # is read from this, never from the visits: there may be millions of these. Written with every
-# visit; see `opdb.store.tallies`.
+# visit; see `opdb.store.visits`.
 tally = Table(
     "tally",
     metadata,
@@ -361,9 +359,9 @@ model_run = Table(
     column("outcome", one_of(Outcome)),
     column("reason", TEXT, nullable=True),
     column("started_at", TEXT),
-    column("cost_s", within(ranges.DURATION_S)),
+    column("cost_s", within(fields.DURATION_S)),
     column("repeats", STRETCHES),
-    column("peak_memory_bytes", within(ranges.POSITIVE_BYTES, BYTES), nullable=True),
+    column("peak_memory_bytes", within(fields.POSITIVE_BYTES, BYTES), nullable=True),
     column("kernels", KERNELS, nullable=True),
     column("layers", LAYERS, nullable=True),
     column("flags", WORDS),
@@ -381,8 +379,8 @@ cost = Table(
     column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
     column("setting", TEXT),
     column("estimator", TEXT),
-    column("visits", within(ranges.COUNT, WHOLE)),
-    column("kernels", within(ranges.COUNT, WHOLE), nullable=True),
+    column("visits", within(fields.COUNT, WHOLE)),
+    column("kernels", within(fields.COUNT, WHOLE), nullable=True),
     *(
         column(f"{quantity}_{part}", COUNTED if part == "count" else within(held), nullable=True)
         for quantity, held in QUANTITIES.items()

@@ -2,23 +2,602 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
-from sqlalchemy import Table, func, insert, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+)
 
-from opdb.records import Form, HostVisit, Role, Visit
-from opdb.store import reading, rows, schema, standing
-from opdb.store.connecting import Connected
-from opdb.store.documents import read_json
-from opdb.store.lease import Claim, check_held
-from opdb.store.reading import Conditions, Failure, HostSeen, Spent
-from opdb.store.rows import Codec, Row
-from opdb.store.samples import APART, are_left_out, blocks
-from opdb.store.standing import Standing
-from opdb.store.tallies import count_visit
-from opdb.store.writing import matching, numbers
+from opdb.records import (
+    ALGORITHM_SETTING,
+    Access,
+    Configuration,
+    Form,
+    HostVisit,
+    Outcome,
+    Role,
+    Visit,
+    Weights,
+    Workload,
+)
+from opdb.store import rows, schema
+from opdb.store.connecting import Claim, Connected, check_held
+from opdb.store.fields import read_json
+from opdb.store.raw import APART, are_left_out, blocks
+from opdb.store.rows import (
+    Codec,
+    Conditions,
+    Failure,
+    HostSeen,
+    NewRow,
+    Row,
+    Spent,
+    in_parts,
+    insert_columns,
+    insert_into,
+    matching,
+    numbers,
+)
+
+# forced convolutions
+
+
+@dataclass(frozen=True)
+class Forced:
+    """How many configurations ended so under an algorithm; `reason` says why, none where good."""
+
+    algorithm: str
+    outcome: Outcome
+    reason: str | None
+    configurations: int
+
+
+def forced(connection: Connection, device: str) -> list[Forced]:
+    """Return how forced convolutions ended on a device (slug), by algorithm and outcome."""
+    tally = schema.tally
+    good = (
+        select(tally.c.setting, func.count(tally.c.configuration_id.distinct()))
+        .where(tally.c.device == device, tally.c.role == "measurement", tally.c.access == "model")
+        .where(~rows.unforced(tally), tally.c.outcome == "ok")
+        .group_by(tally.c.setting)
+    )
+    found = [
+        Forced(_algorithm(setting), "ok", None, count)
+        for setting, count in connection.execute(good)
+    ]
+    found += _failed(connection, device)
+    return sorted(found, key=lambda each: (each.algorithm, each.outcome, each.reason or ""))
+
+
+def _failed(connection: Connection, device: str) -> list[Forced]:
+    tally, visit, campaign = schema.tally, schema.visit, schema.campaign
+    any_failed = (
+        select(tally.c.configuration_id)
+        .where(tally.c.device == device, ~rows.unforced(tally), tally.c.outcome != "ok")
+        .limit(1)
+    )
+    if connection.execute(any_failed).first() is None:
+        return []  # the visits need not be gone through
+    query = (
+        select(visit.c.setting, visit.c.outcome, visit.c.reason)
+        .add_columns(func.count(visit.c.configuration_id.distinct()))
+        .join(campaign, visit.c.campaign == campaign.c.id)
+        .where(campaign.c.device == device, visit.c.role == "measurement")
+        .where(~rows.unforced(visit), visit.c.outcome != "ok", visit.c.access == "model")
+        .group_by(visit.c.setting, visit.c.outcome, visit.c.reason)
+    )
+    return [
+        Forced(_algorithm(setting), outcome, reason, count)
+        for setting, outcome, reason, count in connection.execute(query)
+    ]
+
+
+def _algorithm(setting: str) -> str:
+    return str(json.loads(setting)[ALGORITHM_SETTING])
+
+
+# what is pending
+#
+# The tally and the calls answer all of it; only configurations that are returned are read.
+
+Touched: TypeAlias = tuple[Literal["at most", "above"], float]
+"""The bytes that a pass of a workload touches, as `Store.save_touched_bytes` stored them."""
+
+
+@dataclass(frozen=True)
+class VisitFilter:
+    """Which visits: on a device (slug) or one board (UUID) of it, in a role; None is any."""
+
+    device: str
+    board: str | None = None
+    role: Role = "measurement"
+    access: Access = "model"
+    weights: Weights | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """Return these as conditions on the tally."""
+        return matching(schema.tally, vars(self))
+
+
+@dataclass(frozen=True)
+class MissingVisits:
+    """Fewer visits of a sort than so many that are good, not rejected, and in these settings."""
+
+    sort: VisitFilter
+    visits: int
+    settings: Collection[str]
+
+
+@dataclass(frozen=True)
+class ConfigurationFilter:
+    """Which configurations: of these kinds, called by a workload, or those of these keys.
+
+    What only sweeps asked for counts as no workload.
+
+    With `called` what has one of the keys must be called too. `keys_below` leaves out the keys that
+    sort at or above it, `called_in` what no workload calls that touches so many bytes. `device` (a
+    slug) leaves out what models call only as they are compiled for other devices.
+    """
+
+    kinds: Collection[str] | None = None
+    keys: Collection[str] | None = None
+    called: bool = False
+    keys_below: str | None = None
+    called_in: Touched | None = None
+    device: str | None = None
+
+
+class Pending(Connected):
+    """Counts the visits in a database, and finds the configurations that lack some."""
+
+    def outcomes(
+        self,
+        sort: VisitFilter,
+        configurations: Collection[str] | None = None,
+        *,
+        rejected: bool | None = None,
+    ) -> dict[tuple[str, str], Counter[Outcome]]:
+        """Count the visits of a sort by (configuration key, setting) and outcome.
+
+        With `configurations` (keys), those of these alone; with `rejected`, those alone that were
+        rejected, or were not.
+        """
+        conditions, why = sort.conditions(), schema.tally.c.rejected
+        if rejected is not None:
+            conditions.append(why != "" if rejected else why == "")
+        with self.reading() as connection:
+            return rows.visit_outcomes(connection, conditions, configurations)
+
+    def lacking(self, lack: MissingVisits, among: ConfigurationFilter) -> list[Configuration]:
+        """Return, of some configurations, those that lack good visits, by kind and then key."""
+        tally = schema.tally
+        good = case((tally.c.rejected == "", tally.c.visits), else_=0)
+        of_sort = [
+            *lack.sort.conditions(),
+            tally.c.outcome == "ok",
+            tally.c.setting.in_(sorted(lack.settings)),
+        ]
+
+        def short(some: Select[tuple[int]]) -> Select[tuple[int]]:
+            chosen = some.subquery()
+            return (
+                select(chosen.c.id)
+                .outerjoin(tally, and_(tally.c.configuration_id == chosen.c.id, *of_sort))
+                .group_by(chosen.c.id)
+                .having(func.sum(good) < lack.visits)
+            )
+
+        return self.configurations_among(among, short)
+
+    def configurations_among(
+        self,
+        among: ConfigurationFilter,
+        narrowed: Callable[[Select[tuple[int]]], Select[tuple[int]]] = lambda chosen: chosen,
+    ) -> list[Configuration]:
+        """Return some configurations, by kind and then key.
+
+        `narrowed` takes the query of their row numbers to one of those that are wanted.
+        """
+        with self.reading() as connection:
+            table = schema.configuration
+            found: list[tuple[str, str, str]] = []
+            for some in [None] if among.keys is None else in_parts(among.keys):
+                query = select(table.c.kind, table.c.key, table.c.json)
+                query = query.where(table.c.id.in_(narrowed(_chosen(among, some))))
+                found += map(tuple, connection.execute(query))
+            return [Configuration.from_canonical(text) for _, _, text in sorted(found)]
+
+    def called_in(self, configurations: Collection[str], touched: Touched) -> set[str]:
+        """Return those of the configurations (keys) that a workload calls which touches so much."""
+        with self.reading() as connection:
+            configuration, call = schema.configuration, schema.call
+            called = select(call.c.configuration_id).where(
+                call.c.configuration_id == configuration.c.id,
+                call.c.workload_id.in_(_workloads(touched)),
+            )
+            found: set[str] = set()
+            for some in in_parts(configurations):
+                query = select(configuration.c.key).where(
+                    configuration.c.key.in_(some), called.exists()
+                )
+                found |= set(connection.scalars(query))
+            return found
+
+    def calls_of(self, configurations: Collection[str], device: str) -> dict[str, dict[str, int]]:
+        """Return how often each workload calls each of the configurations (keys), by its key.
+
+        The workloads are those whose operators are wanted on a device (slug).
+        """
+        asked_for = schema.workload.c.id.not_in(not_asked_for(device))
+        return self._calls(schema.configuration.c.key, configurations, asked_for)
+
+    def calls_in(self, workloads: Collection[str]) -> dict[str, dict[str, int]]:
+        """Return how often each of the workloads (keys) calls each configuration, by its key."""
+        return self._calls(schema.workload.c.key, workloads)
+
+    def _calls(
+        self, column: ColumnElement[str], among: Collection[str], *conditions: ColumnElement[bool]
+    ) -> dict[str, dict[str, int]]:
+        """Count calls by the workload's and the configuration's key, where a column is one of some.
+
+        The conditions are of the workloads.
+        """
+        workload, configuration, call = schema.workload, schema.configuration, schema.call
+        found: dict[str, dict[str, int]] = defaultdict(dict)
+        with self.reading() as connection:
+            for some in in_parts(among):
+                query = (
+                    select(workload.c.key, configuration.c.key, func.sum(call.c.calls))
+                    .join_from(call, configuration, call.c.configuration_id == configuration.c.id)
+                    .join(workload, call.c.workload_id == workload.c.id)
+                    .where(column.in_(some), *conditions)
+                    .group_by(workload.c.key, configuration.c.key)
+                )
+                for each, key, calls in connection.execute(query):
+                    found[each][key] = calls
+        return dict(found)
+
+
+def not_asked_for(device: str | None) -> Select[tuple[int]]:
+    """Select the row numbers of the workloads whose operators nobody wants on a device (slug).
+
+    They were compiled for another one, or only sweeps asked for them; on None: the latter.
+    """
+    table = schema.workload
+    swept: ColumnElement[bool] = table.c.swept
+    elsewhere = [] if device is None else [table.c.compiled_for != device]
+    return select(table.c.id).where(or_(swept, *elsewhere))
+
+
+def _workloads(touched: Touched) -> Select[tuple[int]]:
+    column = schema.workload.c.touched_bytes
+    bound, touched_bytes = touched
+    query = select(schema.workload.c.id).where(~schema.workload.c.swept)
+    return query.where(column <= touched_bytes if bound == "at most" else column > touched_bytes)
+
+
+def _chosen(among: ConfigurationFilter, keys: Collection[str] | None) -> Select[tuple[int]]:
+    """Select the row numbers of some configurations; `keys` are the part of them to bind."""
+    configuration, call = schema.configuration, schema.call
+    called = select(call.c.configuration_id.label("id")).distinct()
+    called = called.where(call.c.workload_id.not_in(not_asked_for(among.device)))
+    if among.called_in is not None:
+        called = called.where(call.c.workload_id.in_(_workloads(among.called_in)))
+    conditions: list[ColumnElement[bool]] = []
+    if among.kinds is not None:
+        conditions.append(configuration.c.kind.in_(sorted(among.kinds)))
+    if among.keys_below is not None:
+        conditions.append(configuration.c.key < among.keys_below)
+    if keys is None and not conditions:
+        return called
+    if keys is not None:
+        conditions.append(configuration.c.key.in_(sorted(keys)))
+    if keys is None or among.called or among.called_in is not None:
+        conditions.append(configuration.c.id.in_(called))
+    return select(configuration.c.id).where(*conditions)
+
+
+# how far a device is
+
+
+@dataclass(frozen=True)
+class Head:
+    """A workload without its calls: how many it makes, of how many configurations.
+
+    `swept`: only a sweep asked for it.
+    """
+
+    workload: Workload
+    calls: int
+    configurations: int
+    swept: bool
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The counts of a device: what was measured, what of the workloads is pending, what failed.
+
+    `visits` are counted by role and why they were rejected (empty: they were not), `pending`
+    configurations by kind; `unmeasured_calls` and good `runs` by the workload's key. Workloads call
+    `measured_called` of the `measured` configurations; the others belong to grids. Workloads that
+    only sweeps asked for count as neither called nor pending. Convolutions that were forced to take
+    an algorithm are counted in `forced` alone. `compiled` workloads are known as torch.compile
+    makes them for the device.
+    """
+
+    campaigns: int
+    visits: Mapping[tuple[Role, str], int]
+    measured: int
+    measured_called: int
+    pending: Mapping[str, int]
+    unmeasured_calls: Mapping[str, int]
+    runs: Counter[str]
+    failures: list[Failure]
+    forced: list[Forced]
+    profiles: int
+    profiled: int
+    compiled: int
+
+
+def heads(connection: Connection) -> list[Head]:
+    """Return every workload without its calls, in the order of `rows.workloads`."""
+    call = schema.call
+    counts = select(
+        call.c.workload_id, func.sum(call.c.calls), func.count(call.c.configuration_id.distinct())
+    ).group_by(call.c.workload_id)
+    found = {number: (calls, distinct) for number, calls, distinct in connection.execute(counts)}
+    return [
+        Head(rows.WORKLOAD.read(row), *found.get(row["id"], (0, 0)), bool(row["swept"]))
+        for row in rows.workload_rows(connection, rows.PLAIN)
+    ]
+
+
+def standing(connection: Connection, device: str) -> Standing:
+    """Return the counts of a device (slug)."""
+    campaign = schema.campaign
+    campaigns = select(func.count()).where(campaign.c.device == device)
+    unmeasured = _unmeasured(connection, device)
+    measured, visits = _measured(connection, device)
+    others, failing = _others(connection, device)
+    profiles, profiled = _profiles(connection, device)
+    called = select(func.count(schema.call.c.configuration_id.distinct()))
+    called = called.where(_called_here(device))
+    compiled = select(func.count()).where(schema.workload.c.compiled_for == device)
+    return Standing(
+        campaigns=connection.execute(campaigns).scalar_one(),
+        visits=_visits(visits, others),
+        measured=measured,
+        measured_called=connection.execute(called).scalar_one() - len(unmeasured),
+        pending=_pending(connection, device, unmeasured),
+        unmeasured_calls=_calls_of(connection, unmeasured),
+        runs=_runs(connection, device),
+        failures=rows.failures(connection, device, failing),
+        forced=forced(connection, device),
+        profiles=profiles,
+        profiled=profiled,
+        compiled=connection.execute(compiled).scalar_one(),
+    )
+
+
+def _profiles(connection: Connection, device: str) -> tuple[int, int]:
+    """Count what hardware counters saw on a device, and the configurations that it is of."""
+    table = schema.profile
+    query = select(func.count(), func.count(table.c.configuration_id.distinct()))
+    profiles, profiled = connection.execute(query.where(table.c.device == device)).one()
+    return profiles, profiled
+
+
+def _measured(connection: Connection, device: str) -> tuple[int, int]:
+    """Count the configurations that a visit measured, and these visits."""
+    tally = schema.tally
+    visits = func.sum(tally.c.visits).label("visits")
+    measured = [*rows.measurements(device), tally.c.outcome == "ok"]
+    each = select(visits).where(*measured).group_by(tally.c.configuration_id).subquery()
+    query = select(func.count(), func.coalesce(func.sum(each.c.visits), 0)).select_from(each)
+    configurations, total = connection.execute(query).one()
+    return int(configurations), int(total)
+
+
+def _others(
+    connection: Connection, device: str
+) -> tuple[Counter[tuple[Role, str, Outcome]], list[int]]:
+    """Count visits that are not good measurements; return the failed configurations (row numbers).
+
+    They are counted by role, reason of rejection and outcome: few of all visits.
+    """
+    tally = schema.tally
+    measurement, failed = tally.c.role == "measurement", tally.c.outcome != "ok"
+    failing = case((measurement & failed, tally.c.configuration_id))
+    sort = (tally.c.role, tally.c.rejected, tally.c.outcome, failing)
+    query = (
+        select(*sort, func.sum(tally.c.visits))
+        .where(tally.c.device == device, tally.c.access == "model", rows.unforced(tally))
+        .where(or_(~measurement, failed, tally.c.rejected != ""))
+        .group_by(*sort)
+    )
+    counts: Counter[tuple[Role, str, Outcome]] = Counter()
+    found: list[int] = []
+    for role, rejected, outcome, configuration, visits in connection.execute(query):
+        counts[role, rejected, outcome] += visits
+        if configuration is not None:
+            found.append(configuration)
+    return counts, found
+
+
+def _visits(
+    measured: int, others: Mapping[tuple[Role, str, Outcome], int]
+) -> dict[tuple[Role, str], int]:
+    """Count visits by role and why they were rejected; `measured` are all good measurements."""
+    counts: Counter[tuple[Role, str]] = Counter()
+    for (role, rejected, outcome), visits in others.items():
+        counts[role, rejected] += visits
+        if role == "measurement" and outcome == "ok":
+            measured -= visits
+    counts["measurement", ""] += measured
+    return {sort: visits for sort, visits in counts.items() if visits}
+
+
+def _unmeasured(connection: Connection, device: str) -> list[int]:
+    """Return the configurations (row numbers) that workloads call and no visit measured."""
+    tally = schema.tally
+    called = (
+        select(schema.call.c.configuration_id).where(_called_here(device)).distinct().subquery()
+    )
+    measured = select(tally.c.configuration_id).where(
+        *rows.measurements(device),
+        tally.c.outcome == "ok",
+        tally.c.configuration_id == called.c.configuration_id,
+    )
+    query = select(called.c.configuration_id).where(~measured.exists())
+    return list(connection.scalars(query))
+
+
+def _called_here(device: str) -> ColumnElement[bool]:
+    """Return the condition for calls whose workload is asked for on a device (slug)."""
+    return schema.call.c.workload_id.not_in(not_asked_for(device))
+
+
+def _pending(connection: Connection, device: str, unmeasured: list[int]) -> dict[str, int]:
+    """Count by kind those of the unmeasured configurations that were not given up either."""
+    configuration, tally = schema.configuration, schema.tally
+    tried = select(tally.c.configuration_id).where(
+        *rows.measurements(device), tally.c.configuration_id == configuration.c.id
+    )
+    counts: Counter[str] = Counter()
+    for some in in_parts(unmeasured):
+        query = select(configuration.c.kind).where(configuration.c.id.in_(some), ~tried.exists())
+        counts.update(connection.scalars(query))
+    return dict(sorted(counts.items()))
+
+
+def _calls_of(connection: Connection, configurations: list[int]) -> dict[str, int]:
+    """Count the calls of each workload (key) of these configurations (row numbers)."""
+    call, workload = schema.call, schema.workload
+    counts: Counter[str] = Counter()
+    for some in in_parts(configurations):
+        calls = (
+            select(call.c.workload_id, func.sum(call.c.calls).label("calls"))
+            .where(call.c.configuration_id.in_(some))
+            .group_by(call.c.workload_id)
+            .subquery()
+        )
+        query = select(workload.c.key, calls.c.calls)
+        query = query.join(calls, calls.c.workload_id == workload.c.id)
+        for key, number in connection.execute(query):
+            counts[key] += number
+    return counts
+
+
+def _runs(connection: Connection, device: str) -> Counter[str]:
+    """Count the usual, good runs of each workload (key)."""
+    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
+    query = (
+        select(workload.c.key, func.count().label("runs"))
+        .join(run, run.c.workload_id == workload.c.id)
+        .join(campaign, run.c.campaign == campaign.c.id)
+        .where(campaign.c.device == device, *rows.usual_and_good())
+        .group_by(workload.c.key)
+    )
+    return Counter({row.key: row.runs for row in connection.execute(query)})
+
+
+# visits counted
+
+_SORT = ("configuration_id", "setting", "role", "access", "weights", "outcome")
+"""Columns of a visit that, with its board and reason of rejection, define its sort."""
+
+REJECTED = "rejected: "
+"""The beginning of the flag of a rejected visit; the words of the reason follow."""
+
+
+def why_rejected(flags: Iterable[str]) -> str:
+    """Return the words of why a visit was rejected; empty for one that was not."""
+    said = (flag.removeprefix(REJECTED) for flag in flags if flag.startswith(REJECTED))
+    return next(said, "")
+
+
+def count_visit(connection: Connection, row: NewRow) -> None:
+    """Count one visit, given as it is stored."""
+    campaign = schema.campaign
+    query = select(campaign.c.device, campaign.c.board).where(campaign.c.id == row["campaign"])
+    place = connection.execute(query).mappings().one()
+    rejected = why_rejected(json.loads(row["flags"]))
+    new = {**place, **{name: row[name] for name in _SORT}, "rejected": rejected, "visits": 1}
+    connection.execute(_adding(connection), new)
+
+
+def recount(connection: Connection, configurations: Iterable[int]) -> None:
+    """Count the visits of these configurations (row numbers) anew, on every board."""
+    tally, visit, campaign = schema.tally, schema.visit, schema.campaign
+    columns = [
+        *(campaign.c.device, campaign.c.board),
+        *(visit.c[name] for name in (*_SORT, "flags")),
+    ]
+    for some in in_parts(configurations):
+        connection.execute(delete(tally).where(tally.c.configuration_id.in_(some)))
+        query = (
+            select(*columns, func.count())
+            .join(campaign, visit.c.campaign == campaign.c.id)
+            .where(visit.c.configuration_id.in_(some))
+            .group_by(*columns)
+        )
+        found = connection.execute(query).all()
+        reasons = _reasons([row.flags for row in found])
+        counts: Counter[tuple[Any, ...]] = Counter()
+        for (*sort, _, visits), reason in zip(found, reasons, strict=True):
+            counts[*sort, reason] += visits
+        _add(connection, counts)
+
+
+def count_new(connection: Connection, visits: Mapping[str, Sequence[Any]]) -> None:
+    """Count visits that were just stored, given by column as they are: they are not read back."""
+    campaign = schema.campaign
+    query = select(campaign.c.id, campaign.c.device, campaign.c.board)
+    places = {name: place for name, *place in connection.execute(query)}
+    at = [places[name] for name in visits["campaign"]]
+    sorts = [visits[name] for name in _SORT]
+    reasons = _reasons(visits["flags"])
+    _add(connection, Counter(zip(*zip(*at, strict=True), *sorts, reasons, strict=True)))
+
+
+def _reasons(flags: Sequence[str]) -> list[str]:
+    """Return why each visit was rejected, by its flags, which many visits share."""
+    known = {each: why_rejected(json.loads(each)) for each in set(flags)}
+    return list(map(known.__getitem__, flags))
+
+
+def _add(connection: Connection, counts: Mapping[tuple[Any, ...], int]) -> None:
+    """Add the counts of visits by device, board, what tells sorts apart, and reason."""
+    names = ("device", "board", *_SORT, "rejected")
+    columns = dict(zip(names, zip(*counts, strict=True), strict=False))  # of no count: none
+    insert_columns(connection, _adding(connection), {**columns, "visits": list(counts.values())})
+
+
+def _adding(connection: Connection) -> Any:
+    """Return the insert that adds its number of visits to those of the same sort."""
+    statement, tally = insert_into(connection, schema.tally), schema.tally
+    return statement.on_conflict_do_update(
+        index_elements=[column.name for column in tally.primary_key],
+        set_={"visits": tally.c.visits + statement.excluded.visits},
+    )
+
+
+# visits
 
 Seen = TypeVar("Seen", Visit, HostVisit)
 
@@ -59,12 +638,12 @@ class Visits(Connected):
     def standing(self, device: str) -> Standing:
         """Return how far a device (slug) is: what is measured, pending, failed."""
         with self.reading() as connection:
-            return standing.standing(connection, device)
+            return standing(connection, device)
 
     def failures(self, device: str) -> list[Failure]:
         """Return what could not be measured on a device, by kind, with the reason given last."""
         with self.reading() as connection:
-            return reading.failures(connection, device)
+            return rows.failures(connection, device)
 
     def visits(
         self,
@@ -97,7 +676,7 @@ class Visits(Connected):
                 .where(
                     campaign.c.device == device, visit.c.role != "anchor", visit.c.access == "model"
                 )
-                .where(reading.unforced(visit), *matching(campaign, {"board": board}), *of_kinds)
+                .where(rows.unforced(visit), *matching(campaign, {"board": board}), *of_kinds)
                 .group_by(configuration.c.key, configuration.c.kind, campaign.c.board)
                 .order_by(configuration.c.key, campaign.c.board)
             )
@@ -114,7 +693,7 @@ class Visits(Connected):
                 .where(
                     campaign.c.board == board, visit.c.outcome == "ok", visit.c.kernels.is_not(None)
                 )
-                .where(reading.unforced(visit))
+                .where(rows.unforced(visit))
                 .order_by(visit.c.started_at, visit.c.id)
             )
             last = {row.key: row.kernels for row in connection.execute(query)}
@@ -131,13 +710,13 @@ class Visits(Connected):
         query = (
             select(schema.configuration.c.key, visit.c.campaign, visit.c.kernels)
             .join(schema.configuration, visit.c.configuration_id == schema.configuration.c.id)
-            .where(visit.c.outcome == "ok", visit.c.kernels.is_not(None), reading.unforced(visit))
+            .where(visit.c.outcome == "ok", visit.c.kernels.is_not(None), rows.unforced(visit))
         )
         found: dict[str, str] = {}
         with self.reading() as connection:
             # Joined with campaigns, SQLite goes through all visits of the device.
             campaigns = set(connection.execute(on_device).scalars())
-            for row in reading.of_configurations(connection, query, visit, configurations):
+            for row in rows.of_configurations(connection, query, visit, configurations):
                 if row["campaign"] in campaigns:
                     found[row["key"]] = max(row["kernels"], found.get(row["key"], ""))
         return {key: len(read_json(kernels)) for key, kernels in found.items()}
@@ -162,13 +741,13 @@ class Visits(Connected):
     ) -> list[Seen]:
         """Return the visits of campaigns that meet the conditions, oldest first."""
         campaign = schema.campaign
-        query = reading.with_key(table).join(campaign, table.c.campaign == campaign.c.id)
+        query = rows.with_key(table).join(campaign, table.c.campaign == campaign.c.id)
         query = query.where(*conditions)
         with self.reading() as connection:
-            found = list(reading.of_configurations(connection, query, table, configurations))
+            found = list(rows.of_configurations(connection, query, table, configurations))
             read: Sequence[Row] = found
             if any(map(are_left_out, (row[name] for row in found for name in APART[table.name]))):
-                from opdb.store.set_samples import looked_up  # reads files, as few commands need
+                from opdb.store.sets import looked_up  # reads files, as few commands need
 
                 read = looked_up(connection, table, found)
             return sorted(map(codec.read, read), key=attrgetter("started_at", "id"))
@@ -179,7 +758,7 @@ class Visits(Connected):
         query = (
             select(configuration.c.kind, configuration.c.json, cost.c.host_time_s)
             .join(configuration, cost.c.configuration_id == configuration.c.id)
-            .where(cost.c.board == board, reading.unforced(cost))
+            .where(cost.c.board == board, rows.unforced(cost))
         )
         found: dict[str, list[tuple[str, str]]] = {}
         with self.reading() as connection:
@@ -195,11 +774,11 @@ class Visits(Connected):
         Of these configurations (keys) or of all; by key and form.
         """
         visit, campaign = schema.host_visit, schema.campaign
-        query = reading.with_key(visit).join(campaign, visit.c.campaign == campaign.c.id)
+        query = rows.with_key(visit).join(campaign, visit.c.campaign == campaign.c.id)
         query = query.where(campaign.c.board == board)
         found: dict[tuple[str, Form], int] = {}
         with self.reading() as connection:
-            for row in reading.of_configurations(connection, query, visit, configurations):
+            for row in rows.of_configurations(connection, query, visit, configurations):
                 call = row["configuration"], row["form"]
                 found[call] = max(blocks(row["times"]), found.get(call, 0))
         return found
@@ -214,5 +793,5 @@ class Visits(Connected):
         visit = schema.visit
         unsupported = visit.c.setting == setting, visit.c.outcome == "unsupported"
         with self.reading() as connection:
-            found = reading.last_reasons(connection, device, configurations, *unsupported)
+            found = rows.last_reasons(connection, device, configurations, *unsupported)
             return {key: reason or "no reason given" for (key, _), (_, reason) in found.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opdb.store import check_openable, open_store
-from opdb.store.published import usual_sets
+from opdb.store.opening import usual_sets
 from tests.cli.conftest import Opdb, snapshot
 from tests.paths import ROOT
 

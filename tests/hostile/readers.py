@@ -19,11 +19,10 @@ from opdb.meters.ncu import read_report
 from opdb.records import Configuration
 from opdb.significance import KindEntry, Proposal, load_significance, propose
 from opdb.store import open_store
-from opdb.store.documents import read_json
 from opdb.store.exchange import import_set
-from opdb.store.proving import proved
-from opdb.store.published import FILE, MANIFEST, SAMPLES, write_manifest
-from opdb.store.sets import opened, read_set
+from opdb.store.fields import read_json
+from opdb.store.opening import FILE, MANIFEST, SAMPLES, write_manifest
+from opdb.store.sets import opened, proved, read_set
 from opdb.studies.annotate import Index, KernelIndex, find_energies, read_profile
 from opdb.studies.train.file import load_matrix
 from opdb.summary import load_summary, mark_processed

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from opdb.store import open_store
 from opdb.store.exchange import export_set, import_set
-from opdb.store.published import FILE, MANIFEST, SAMPLES
-from opdb.store.samples import APART
+from opdb.store.opening import FILE, MANIFEST, SAMPLES
+from opdb.store.raw import APART
 from opdb.store.sets import TABLES, read_set
 from tests import published
 

@@ -14,10 +14,9 @@ from opdb.errors import DatabaseError, InputError
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
-from opdb.store.packing import pack, unpack
-from opdb.store.proving import proved
-from opdb.store.published import FILE
-from opdb.store.sets import TABLES, read_set
+from opdb.store.opening import FILE
+from opdb.store.raw import pack, unpack
+from opdb.store.sets import TABLES, proved, read_set
 from tests.store import samples
 from tests.store.conftest import fill
 from tests.store.small_set import Row, edit, put_samples_into_rows, unpacked

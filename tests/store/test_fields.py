@@ -13,8 +13,7 @@ from sqlalchemy import Column
 from opdb.errors import InputError
 from opdb.records import PassMemory
 from opdb.store import schema
-from opdb.store.documents import MEMORY
-from opdb.store.fields import check_value
+from opdb.store.fields import MEMORY, check_value
 from opdb.store.sets import FAULTS, Rows
 
 

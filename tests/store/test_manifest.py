@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opdb.errors import InputError
-from opdb.store.published import (
+from opdb.store.opening import (
     FILE,
     MANIFEST,
     check_manifest,

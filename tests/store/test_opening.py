@@ -18,10 +18,8 @@ from opdb.records import ALGORITHM_SETTING, Workload
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
-from opdb.store.opening import check_openable
-from opdb.store.origins import origins
-from opdb.store.published import FILE, usual_sets
-from opdb.store.samples import APART
+from opdb.store.opening import FILE, check_openable, origins, usual_sets
+from opdb.store.raw import APART
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill

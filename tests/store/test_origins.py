@@ -9,9 +9,7 @@ import pytest
 
 from opdb.store import database, open_store
 from opdb.store.exchange import export_set, import_set
-from opdb.store.opening import how_to_fill
-from opdb.store.origins import _origin, origins
-from opdb.store.published import MANIFEST, SAMPLES
+from opdb.store.opening import MANIFEST, SAMPLES, _origin, how_to_fill, origins
 from opdb.store.sets import read_set
 from tests import published
 from tests.store import samples

@@ -19,9 +19,8 @@ from opdb.records import Cost
 from opdb.store import open_store
 from opdb.store.deriving import derive_costs, derived
 from opdb.store.exchange import import_set
-from opdb.store.proving import proved
-from opdb.store.published import FILE
-from opdb.store.sets import read_set
+from opdb.store.opening import FILE
+from opdb.store.sets import proved, read_set
 from tests import published
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
 from tests.store.small_set import Row, edit, write_small_set

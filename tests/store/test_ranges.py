@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from opdb.store import ranges
-from opdb.store.ranges import Range
+from opdb.store import fields
+from opdb.store.fields import Range
 
 ENDS = {
     "DURATION_S": (0.0, 1e8),
@@ -29,7 +29,7 @@ MOST_OF_POSITIVE = {
     "POSITIVE_BYTES": 1e18,
     "POSITIVE_SHARE": 1.01,
 }
-BY_NAME = {name: value for name, value in vars(ranges).items() if isinstance(value, Range)}
+BY_NAME = {name: value for name, value in vars(fields).items() if isinstance(value, Range)}
 
 
 def refused(held: Range, value: float) -> bool:
@@ -58,14 +58,14 @@ def test_what_is_positive_may_be_as_little_as_can_be_but_not_nothing() -> None:
 
 def test_a_range_says_what_it_allows() -> None:
     with pytest.raises(ValueError, match=r"^out of range; allowed: more than 0, 1e\+06 at most$"):
-        ranges.POSITIVE_W.check(0.0)
+        fields.POSITIVE_W.check(0.0)
     with pytest.raises(ValueError, match=r"^out of range; allowed: -200 to 1000$"):
-        ranges.TEMPERATURE_C.check(math.nan)
+        fields.TEMPERATURE_C.check(math.nan)
 
 
 def test_numbers_together_are_checked_by_the_least_and_the_most() -> None:
     for good in ([], [0.0], (1.01, 0.0), iter([0.5, 1.0])):
-        ranges.SHARE.check_all(good)
+        fields.SHARE.check_all(good)
     for bad in ([0.5, 2.0], [-0.1, 0.5], iter([0.5, -1.0])):
         with pytest.raises(ValueError, match="out of range"):
-            ranges.SHARE.check_all(bad)
+            fields.SHARE.check_all(bad)

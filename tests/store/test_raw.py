@@ -11,9 +11,8 @@ import pytest
 
 from opdb.records import Neighbours, Stretch
 from opdb.store import raw
-from opdb.store import samples as columns
-from opdb.store.packing import pack, unpack
-from opdb.store.raw import decode_stretch, encode_stretch
+from opdb.store import raw as columns
+from opdb.store.raw import decode_stretch, encode_stretch, pack, unpack
 from tests.store import samples
 
 LAYERS = {"features.0": 1.2345678901e-4, "0": 0.0, "head": 6.1e-5, "blocks 1/2": 2.5}
@@ -212,6 +211,6 @@ def test_a_short_text_that_unpacks_to_too_much_is_refused(
 ) -> None:
     text = pack([0] * 100_000)
     assert len(text) < 1000
-    monkeypatch.setattr("opdb.store.packing.MOST_BYTES", 10_000)
+    monkeypatch.setattr("opdb.store.raw.MOST_BYTES", 10_000)
     with pytest.raises(ValueError, match="more than it may hold"):
         unpack(text)

@@ -14,10 +14,8 @@ from opdb.errors import DatabaseError, InputError, SamplesLeftOutError
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
-from opdb.store.packing import pack
-from opdb.store.published import SAMPLES, visits_with_samples
-from opdb.store.raw import decode_stretch
-from opdb.store.samples import LEFT_OUT
+from opdb.store.opening import SAMPLES, visits_with_samples
+from opdb.store.raw import LEFT_OUT, decode_stretch, pack
 from tests.store import samples
 from tests.store.small_set import unpacked, write_small_set
 

@@ -12,7 +12,7 @@ from opdb.records import ALGORITHM_SETTING, Call, Mode, Workload
 from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.spec import ModelSpec
 from opdb.store import Store, VisitFilter, open_store
-from opdb.store.forced import forced as forced_convolutions
+from opdb.store.visits import forced as forced_convolutions
 from tests import warm
 from tests.store import samples
 

@@ -10,7 +10,7 @@ import pytest
 from opdb.records import Call, ModelRun, Workload
 from opdb.store import Store, open_store
 from opdb.store.exchange import export_set, import_set
-from opdb.store.pending import ConfigurationFilter, MissingVisits, VisitFilter
+from opdb.store.visits import ConfigurationFilter, MissingVisits, VisitFilter
 from tests.store import samples
 
 DEVICE = "nvidia-h200"

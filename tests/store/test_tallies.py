@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from opdb.derive import costs as rejection
 from opdb.records import Board
-from opdb.store import ConfigurationFilter, MissingVisits, Store, VisitFilter, open_store, tallies
+from opdb.store import ConfigurationFilter, MissingVisits, Store, VisitFilter, open_store, visits
 from opdb.store.exchange import export_set, import_set
 from tests import published
 from tests.store import samples
@@ -41,9 +41,9 @@ def assert_counted(store: Store) -> None:
 
 
 def test_the_flag_is_that_of_the_rules_for_rejection() -> None:
-    assert tallies.REJECTED == rejection.REJECTED
-    assert tallies.why_rejected(["slow", f"{rejection.REJECTED}heat", "odd"]) == "heat"
-    assert tallies.why_rejected(["slow"]) == ""
+    assert visits.REJECTED == rejection.REJECTED
+    assert visits.why_rejected(["slow", f"{rejection.REJECTED}heat", "odd"]) == "heat"
+    assert visits.why_rejected(["slow"]) == ""
 
 
 def test_each_visit_is_counted_as_it_is_saved(filled: Store) -> None:
@@ -131,7 +131,7 @@ def test_workloads_by_what_they_touch(filled: Store, bound: str, calls: bool) ->
 
 
 def test_standing_counts_rejected_visits_by_their_reason(filled: Store) -> None:
-    filled.save_visit(samples.visit("hot", flags=("odd", f"{tallies.REJECTED}heat")))
+    filled.save_visit(samples.visit("hot", flags=("odd", f"{visits.REJECTED}heat")))
     found = filled.standing("nvidia-h200")
     assert found.visits == {
         ("measurement", ""): 2,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.store import open_store, waiting
+from opdb.store import database, open_store
 from tests import warm
 from tests.paths import python_path
 from tests.store import samples
@@ -54,7 +54,7 @@ def test_a_new_database_waits_for_the_one_who_creates_it(
 def test_what_is_saved_waits_for_its_turn_and_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(waiting, "SAID_AFTER_S", 0.3)
+    monkeypatch.setattr(database, "SAID_AFTER_S", 0.3)
     path = tmp_path / "some.sqlite"
     with open_store(str(path)) as store:
         fill(store)
@@ -70,8 +70,8 @@ def test_what_is_saved_waits_for_its_turn_and_says_so_once(
 HARVEST = """
 import sys
 from opdb.cli import main
-from opdb.store import waiting
-waiting.SAID_AFTER_S = 0.5
+from opdb.store import database
+database.SAID_AFTER_S = 0.5
 raise SystemExit(main(sys.argv[1:]))
 """
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from opdb.store import open_store, schema
-from opdb.store.writing import VALUES_AT_ONCE, upsert_columns
+from opdb.store.rows import VALUES_AT_ONCE, upsert_columns
 
 ROWS_AT_ONCE = VALUES_AT_ONCE // 4
 """Hosts have four columns."""

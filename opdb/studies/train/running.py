@@ -15,7 +15,7 @@ from opdb.records import Outcome
 from opdb.runs import DriverOptions
 from opdb.spec import ModelSpec
 from opdb.store import Claims, Store, open_store
-from opdb.store.lease import Claim
+from opdb.store.connecting import Claim
 from opdb.studies.train.rows import BackendDevice, TrainingSpec
 from opdb.workers import Make, Work, cuda_devices
 

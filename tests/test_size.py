@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 30_450, "lines": 56_140, "files": 185},
+    "core": {"statements": 30_250, "lines": 56_020, "files": 165},
     "studies": {"statements": 4_440, "lines": 8_230, "files": 24},
-    "tests": {"lines": 48_380, "files": 278},
+    "tests": {"lines": 48_370, "files": 278},
     "benchmarks": {"lines": 2_310, "files": 10},
 }
 

@@ -114,12 +114,17 @@ def _key(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return key
 
 
+_PLAIN = (torch.Tensor, nn.Parameter)
+
+
 class _Unknown(Exception):  # noqa: N818  (never leaves this file)
     """An argument whose effect on the output is not its metadata alone."""
 
 
 def _part(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
+        if type(value) not in _PLAIN:  # what traces calls, as torch.export does, is to see each
+            raise _Unknown
         if not value.is_meta or value.layout != torch.strided or value.dtype.is_complex:
             raise _Unknown
         return value.shape, value.stride(), value.dtype, value.storage_offset()

@@ -108,9 +108,8 @@ def test_export_and_import(opdb: Opdb, database: Path, tmp_path: Path) -> None:
     assert f"set imported into {other}" in ran.out
     with open_store(str(other)) as store:
         assert store.workloads() == [samples.workload()]
-    ran = opdb("import", "set", "--db", f"sqlite:///{other}", "--json")
-    assert json.loads(ran.out)["added"]["visits"] == 0
-    assert json.loads(ran.out)["found"]["visits"] == 3
+    [again] = opdb.json("import", "set", "--db", f"sqlite:///{other}")["imports"]
+    assert (again["added"]["visits"], again["found"]["visits"]) == (0, 3)
     assert opdb("export", "again").status == 0  # the only device needs no name
 
 

@@ -55,7 +55,7 @@ def copy_checkout(folder: Path) -> Path:
     from shutil import copytree, ignore_patterns
 
     for name in ("opdb", "db", "measurements"):
-        copytree(ROOT / name, folder / name, ignore=ignore_patterns("*.sqlite*"))
+        copytree(ROOT / name, folder / name, ignore=ignore_patterns("opdb.sqlite*"))
     compile_dir(folder / "opdb", quiet=1)
     return folder
 
@@ -66,7 +66,7 @@ def measure(rounds: int, folder: Path) -> dict[str, list[float]]:
     wall_s(IMPORT_TORCH, folder)  # the files come into the page cache
     for _ in range(rounds):
         times["import torch"].append(wall_s(IMPORT_TORCH, folder))
-        for left in (folder / "db").glob("*.sqlite*"):
+        for left in (folder / "db").glob("opdb.sqlite*"):
             left.unlink()
         times["first use"].append(wall_s(PREDICT, folder))
         times["database exists"].append(wall_s(PREDICT, folder))

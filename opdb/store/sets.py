@@ -226,11 +226,7 @@ class Rows:
             InputError: one may not be in it.
         """
         values = self.values[name]
-        try:
-            distinct = dict.fromkeys(values)
-        except TypeError:  # pragma: no cover - SQLite has no values that cannot be hashed
-            distinct = dict(enumerate(values))
-        for value in distinct:
+        for value in dict.fromkeys(values):
             try:
                 check_value(column, value)
             except FAULTS as error:

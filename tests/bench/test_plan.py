@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from opdb.bench.plan import (
     MAX_REDONE,
+    MAX_ROUNDS,
     ROUNDS,
     SPREAD_SHARE,
     Benched,
@@ -389,3 +391,27 @@ def test_how_a_kind_scattered_elsewhere_saves_second_visits() -> None:
     for each in sums_of(*given, wholes, repeated):
         [sampled] = each.sampled.values()
         assert 0 < sampled.deviation < 0.02 * sampled.value
+
+
+def test_published_models_are_precise_after_a_third_of_a_further_visit_each() -> None:
+    """Had each operator of a published board been visited once, where the rule was twice."""
+    with open_store(str(published.database()), create=False) as store:
+        board = max(store.cost_counts().items(), key=lambda item: item[1])[0]
+        costs = {key: found[0] for key, found in store.costs(board).items()}
+        kinds = {c.key: c.kind for c in store.configurations()}
+        calls = store.calls_of(list(costs), published.DEVICE)
+    once = [
+        Sum(each.counts, {k: replace(one, visits=1) for k, one in each.sampled.items()})
+        for each in sums_of(calls, costs, kinds)
+    ]
+    assert len(once) == 2 * len(calls) > 20
+    found = wanted(once, 0.01, dict.fromkeys(costs, 0.3), MAX_ROUNDS)
+    assert 1 < statistics.fmean(found.values()) < 4 / 3
+    for each in once:
+        within = left(each, found) <= (0.01 * each.value / 1.96) ** 2 * (1 + 1e-9)
+        most = all(
+            found[key] == MAX_ROUNDS
+            for key in each.counts
+            if (each.sampled[key].deviation or 0) > 0
+        )
+        assert within or most

@@ -111,6 +111,8 @@ def test_export_and_import(opdb: Opdb, database: Path, tmp_path: Path) -> None:
     [again] = opdb.json("import", "set", "--db", f"sqlite:///{other}")["imports"]
     assert (again["added"]["visits"], again["found"]["visits"]) == (0, 3)
     assert opdb("export", "again").status == 0  # the only device needs no name
+    assert opdb.json("export", "tables", "--csv")["rows"]["visits"] == 3
+    assert Path("tables", "visits.csv").is_file() and not Path("tables", "manifest.json").exists()
 
 
 def test_ctrl_c_keeps_what_was_finished(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -187,6 +188,25 @@ def test_what_a_cost_lacks_is_not_brought() -> None:
         COST, "GPU-2", Factors(None, dynamic_energy=by.dynamic_energy), 120.0
     )
     assert energy_alone.limited == OperatingPoint(1.5e9, 2.0, 135.0)
+
+
+@pytest.mark.parametrize("anchors", [2, 3, 6])
+def test_intervals_of_factors_hold_as_often_as_stated(anchors: int) -> None:
+    """Of few anchors the spread is hardly known, which a normal quantile would pass over."""
+    random = Random(anchors)
+    inside, inside_one, trials = 0, 0, 4000
+    for _ in range(trials):
+        ratios = {str(i): math.exp(random.gauss(0.1, 0.02)) for i in range(anchors)}
+        found = factors(
+            BoardAnchors(None, {name: AnchorCost(ratio, None) for name, ratio in ratios.items()}),
+            BoardAnchors(None, dict.fromkeys(ratios, AnchorCost(1.0, None))),
+        ).time
+        assert found is not None
+        off = math.log(found.value) - 0.1
+        inside += abs(off) <= found.half_width
+        inside_one += abs(off - random.gauss(0, 0.02)) <= found.half_width_of_one
+    assert inside / trials == pytest.approx(0.95, abs=0.015)
+    assert inside_one / trials == pytest.approx(0.95, abs=0.015)
 
 
 def test_a_boards_anchors_are_medians_of_its_anchor_visits() -> None:

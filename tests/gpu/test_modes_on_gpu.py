@@ -67,9 +67,7 @@ def test_every_mode_gives_time_and_energy(runs: dict[Mode, ModelRun], mode: Mode
     assert run.outcome == "ok", run.reason
     cost = run_cost([run])
     assert cost is not None and cost.energy_j is not None and cost.energy_j.mean > 0
-    # Where the host was twice as slow for most of the repeats, the run says so.
-    told = any(flag.startswith("no three repeats agree") for flag in run.flags)
-    assert repeat_spread(agreeing(run.repeats)) < 0.5 or told, "those that count"
+    assert repeat_spread(agreeing(run.repeats)) < 0.5, "those that count"
     if mode not in ("eager", "graph"):
         assert run.facts["compiled"] is True
         assert (run.facts["graphs"], run.facts["graph_breaks"]) == (1, 0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import lzma
 import math
 import tempfile
@@ -13,7 +14,7 @@ import pytest
 from opdb.errors import DatabaseError, InputError
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
-from opdb.store.exchange import export_set, import_set
+from opdb.store.exchange import export_csv, export_set, import_set
 from opdb.store.opening import FILE
 from opdb.store.raw import pack, unpack
 from opdb.store.sets import TABLES, proved, read_set
@@ -48,6 +49,23 @@ def test_export_import_export_is_the_same_bytes(folder: Path, tmp_path: Path) ->
         assert other.learned("nvidia-h200") == {"GPU-1": samples.LEARNED}
         assert other.run_ratios("nvidia-h200") == (samples.LEARNED["trained_at"], samples.RATIOS)
         assert other.profiles("nvidia-h200") == [samples.profile()]
+
+
+def test_flat_tables_have_every_row_and_no_raw_samples(filled: Store, tmp_path: Path) -> None:
+    counts = export_csv(filled, tmp_path / "tables", device="nvidia-h200")
+    tables = {}
+    for path in (tmp_path / "tables").iterdir():
+        with path.open(newline="") as stream:
+            tables[path.stem] = list(csv.DictReader(stream))
+    assert {name: len(tables[name]) for name in TABLES} == counts and counts["visits"] == 3
+    visit = next(row for row in tables["visits"] if row["id"] == "visit-1")
+    assert visit["configuration"] == samples.CONV.key and not {"stretch", "restore"} & visit.keys()
+    [run] = tables["model_runs"]
+    assert run["workload"] == samples.workload().key and "repeats" not in run
+    assert float(tables["costs"][0]["time_s_mean"]) == samples.cost().time_s.mean
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot write the tables into"):
+        export_csv(filled, tmp_path / "file", device="nvidia-h200")
 
 
 def test_a_model_without_a_version_comes_back(store: Store, tmp_path: Path) -> None:

@@ -1,19 +1,41 @@
 from __future__ import annotations
 
+import sqlite3
 import subprocess
+import sys
 from collections import Counter
-from dataclasses import replace
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import asdict, replace
+from multiprocessing import get_context
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from opdb.errors import DatabaseError
-from opdb.records import ALGORITHM_SETTING, Call, Mode, Workload
+from opdb.garbage import gc_paused
+from opdb.records import (
+    ALGORITHM_SETTING,
+    Board,
+    Call,
+    Configuration,
+    Form,
+    Mode,
+    Quantity,
+    Workload,
+)
 from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.spec import ModelSpec
-from opdb.store import Store, VisitFilter, open_store
+from opdb.store import Store, VisitFilter, open_store, schema
+from opdb.store import database as module
+from opdb.store.deriving import alike, derive_costs, derived
+from opdb.store.exchange import export_set, import_set
+from opdb.store.rows import VALUES_AT_ONCE, upsert_columns
 from opdb.store.visits import forced as forced_convolutions
-from tests import warm
+from tests import published, warm
 from tests.store import samples
 
 PLAIN = samples.workload()
@@ -340,3 +362,282 @@ def test_a_harvest_tells_how_many_runs_called_something_else(filled: Store) -> N
     assert filled.save_workload(replace(newer, calls=fewer.calls)) == 0
     assert filled.save_workload(replace(PLAIN, calls=tuple(other_form[1:]))) == 1
     assert filled.save_workload(samples.workload("other")) == 0
+
+
+# Host visits of one moment: saved together, or none of them.
+
+
+def test_a_moment_is_saved_whole_or_not_at_all(filled: Store) -> None:
+    before = filled.host_visits("GPU-1")
+    good = replace(samples.host_visit(), id="another")
+    with pytest.raises(DatabaseError, match="configuration nothing is not stored"):
+        filled.save_host_visits([good, replace(good, id="third", configuration="nothing")])
+    with pytest.raises(DatabaseError):
+        filled.save_host_visits([good, before[0]])
+    assert filled.host_visits("GPU-1") == before
+    filled.save_host_visits([good])
+    assert {v.id: v for v in filled.host_visits("GPU-1")} == {v.id: v for v in (*before, good)}
+
+
+def test_the_usual_host_time_of_a_kind_is_the_median_of_its_calls(filled: Store) -> None:
+    others = [
+        replace(samples.CONV, inputs={**samples.CONV.inputs, "input": {**of, "shape": shape}})
+        for of in [samples.CONV.inputs["input"]]
+        for shape in ([4, 3, 32, 32], [8, 3, 32, 32])
+    ]
+    filled.save_configurations(others)
+    own = samples.cost()
+    forms: list[dict[Form, float]] = [{"module": 2e-5}, {"module": 3e-5, "function": 1e-5}]
+    costs = [
+        replace(
+            own,
+            configuration=each.key,
+            host_time_s={form: Quantity(s, s, s, s, 9) for form, s in times.items()},
+        )
+        for each, times in zip(others, forms, strict=True)
+    ]
+    filled.replace_costs("GPU-1", [own, *costs])
+    usual = filled.host_seen("GPU-1").usual_s("conv2d")
+    issued_as = samples.CONV.issued_as
+    assert usual == {(issued_as, "module"): 2e-5, (issued_as, "function"): 1e-5}
+    assert filled.host_seen("GPU-1").usual_s("relu") == {}
+    assert filled.host_seen("GPU-2").usual_s("conv2d") == {}
+
+
+def test_a_call_was_timed_in_as_many_blocks_as_its_longest_visit_has(filled: Store) -> None:
+    seen = samples.host_visit()
+    longer = replace(seen, id="longer", times_s=(1e-5,) * 60)
+    other = replace(seen, id="other", form="function", times_s=(1e-5,) * 7)
+    filled.save_host_visits([longer, other])
+    call = samples.CONV.key
+    found = {(call, "module"): 60, (call, "function"): 7}
+    assert filled.host_blocks("GPU-1") == filled.host_blocks("GPU-1", [call]) == found
+    assert filled.host_blocks("GPU-1", [samples.RELU.key]) == filled.host_blocks("GPU-2") == {}
+
+
+# Calibrations of hosts: the last of a host counts, and nothing else sees them.
+
+
+def test_the_last_calibration_of_a_host_is_read_as_it_was_saved(filled: Store) -> None:
+    assert filled.host_calibration("host-1") is None
+    late, early = (
+        samples.host_calibration(name, f"2026-11-20T{hour}:00:00Z")
+        for name, hour in (("late", 14), ("early", 13))
+    )
+    for each in (late, early, replace(late, id="elsewhere", host="host-2")):
+        filled.save_host_calibration(each)
+    assert filled.host_calibration("host-1") == late
+    [first, second] = late.visits
+    assert (first.campaign, second.campaign, second.form) == ("late", "late", "function")
+    with pytest.raises(DatabaseError):
+        filled.save_host_calibration(late)
+    with pytest.raises(DatabaseError):
+        filled.save_host_calibration(replace(late, id="new", board=Board("GPU-9", "nvidia-h200")))
+
+
+def test_no_board_has_measured_anything_by_it(filled: Store, tmp_path: Path) -> None:
+    def seen() -> object:
+        return (
+            filled.host_visits(),
+            filled.host_seen("GPU-1").by_kind,
+            filled.campaigns(),
+            filled.costs("GPU-1"),
+            derived(filled, "GPU-1"),
+            export_set(filled, tmp_path / "set", device="nvidia-h200"),
+        )
+
+    before = seen()
+    filled.save_host_calibration(samples.host_calibration())
+    assert seen() == before
+
+
+# Workloads found by the fingerprint of their harvest, as long as they are what it left.
+
+
+UNCOMPILED = samples.workload()
+CAPTURED = replace(UNCOMPILED, calls=UNCOMPILED.calls[1:], captured=True)
+COMPILED = replace(UNCOMPILED, calls=UNCOMPILED.calls[:1], compiled_for="nvidia-h200")
+
+
+def test_it_is_what_the_last_harvest_left(filled: Store) -> None:
+    assert filled.harvested("a") is None
+    filled.save_workload(UNCOMPILED, CAPTURED, fingerprint="a")
+    filled.save_workload(COMPILED, fingerprint="a")
+    assert filled.harvested("a") == (UNCOMPILED, CAPTURED)
+    assert filled.harvested("a", compiled_for="nvidia-h200") == (COMPILED, None)
+    assert filled.harvested("a", compiled_for="cpu") is filled.harvested("b") is None
+    filled.save_workload(UNCOMPILED, fingerprint="b")
+    assert filled.harvested("a") is None and filled.harvested("b") == (UNCOMPILED, None)
+    filled.save_workload(UNCOMPILED)
+    assert filled.harvested("b") is None
+
+
+def test_no_set_brings_it_or_takes_it(filled: Store, tmp_path: Path) -> None:
+    filled.save_workload(UNCOMPILED, CAPTURED, fingerprint="a")
+    export_set(filled, tmp_path / "set", device="nvidia-h200")
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        import_set(other, tmp_path / "set")
+        assert other.workloads() == [UNCOMPILED] and other.harvested("a") is None
+        other.save_workload(UNCOMPILED, CAPTURED, fingerprint="b")
+        import_set(other, tmp_path / "set")
+        assert other.harvested("b") == (UNCOMPILED, CAPTURED)
+
+
+def test_what_a_set_says_that_it_calls_captured_is_no_harvest_of_here(
+    filled: Store, tmp_path: Path
+) -> None:
+    """In the version of the set it calls something else captured, in that of here it does not."""
+    filled.save_workload(UNCOMPILED, CAPTURED)
+    export_set(filled, tmp_path / "set", device="nvidia-h200")
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        other.save_workload(UNCOMPILED, fingerprint="a")
+        assert other.harvested("a") == (UNCOMPILED, None)
+        import_set(other, tmp_path / "set")
+        assert other.captured(UNCOMPILED) == CAPTURED and other.harvested("a") is None
+
+
+# Rows given by column: each is inserted once and in order, however many one statement takes.
+
+
+ROWS_AT_ONCE = VALUES_AT_ONCE // 4
+"""Hosts have four columns."""
+
+
+def hosts(names: list[str], cores: int) -> dict[str, list[Any]]:
+    count = len(names)
+    return {"id": names, "cpu": names, "cores": [cores] * count, "system": ["Linux"] * count}
+
+
+@pytest.mark.parametrize(
+    "count", [0, 1, ROWS_AT_ONCE - 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 2 * ROWS_AT_ONCE + 3]
+)
+def test_every_row_is_inserted_in_order(tmp_path: Path, count: int) -> None:
+    names = [f"{number:04}" for number in reversed(range(count))]
+    host = schema.host
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        with store.writing() as connection:
+            upsert_columns(connection, host, hosts(names, 8), ["id"])
+        with store.reading() as connection:
+            query = select(host.c.id, host.c.cpu, host.c.cores).order_by(host.c.id.desc())
+            assert connection.execute(query).all() == [(name, name, 8) for name in names]
+
+
+@pytest.mark.parametrize("count", [ROWS_AT_ONCE // 2, ROWS_AT_ONCE + 1])
+@pytest.mark.parametrize(("replace", "cores"), [(True, 16), (False, 8)])
+def test_rows_that_come_twice_are_replaced_or_left(
+    tmp_path: Path, count: int, replace: bool, cores: int
+) -> None:
+    """Within one statement, and in a later one."""
+    names = [f"{number:04}" for number in range(count)]
+    once, again = hosts(names, 8), hosts(names, 16)
+    found = {name: [*once[name], *again[name]] for name in once}
+    host = schema.host
+    with open_store(str(tmp_path / "opdb.sqlite")) as store:
+        with store.writing() as connection:
+            upsert_columns(connection, host, found, ["id"], replace=replace)
+        with store.reading() as connection:
+            query = select(host.c.id, host.c.cores).order_by(host.c.id)
+            assert connection.execute(query).all() == [(name, cores) for name in names]
+
+
+# Costs derived anew: what is stored, and what is said where it is not the same.
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return published.copy_to(tmp_path / "opdb.sqlite")
+
+
+def test_what_differs_is_counted_and_put_right(path: Path) -> None:
+    with open_store(str(path)) as store:
+        board = min(store.cost_counts(), key=store.cost_counts().__getitem__)
+        before = store.costs(board)
+        assert derived(store, board).is_as_stored
+        first, second, *rest = (cost for costs in before.values() for cost in costs)
+        assert first.time_s is not None
+        slower = replace(first, time_s=first.time_s.moved(0.5 * first.time_s.mean))
+        older = replace(second, estimator="0")
+        store.replace_costs(board, [slower, older, *rest[:-1]])
+        found = derived(store, board)
+        assert (found.new, found.gone, found.changed) == (1, 0, 2)
+        assert found.time == pytest.approx(1 / 3) and found.energy == 0
+        assert derive_costs(store, board) == len(before)
+        after = store.costs(board)
+        assert after.keys() == before.keys(), "the older estimator's cost is gone too"
+        for key, costs in before.items():
+            for old, new in zip(costs, after[key], strict=True):
+                assert alike(asdict(old), asdict(new))
+
+
+def test_a_cost_without_visits_is_gone(path: Path) -> None:
+    with open_store(str(path)) as store:
+        board = min(store.cost_counts(), key=store.cost_counts().__getitem__)
+        cost = next(iter(store.costs(board).values()))[0]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        number = "SELECT id FROM configuration WHERE key = ?"
+        connection.execute(
+            f"DELETE FROM visit WHERE configuration_id = ({number})", (cost.configuration,)
+        )
+    with open_store(str(path)) as store:
+        assert derived(store, board).gone == 1
+
+
+# Ctrl-C wherever it strikes in a save: what follows it can write, at once.
+
+
+def _made(elements: int) -> Configuration:
+    return Configuration("relu", {}, {"input": {"shape": [elements], "dtype": "float32"}})
+
+
+class _Struck:
+    """Raises KeyboardInterrupt at the nth call or return that the interpreter comes to."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, _frame: FrameType, _event: str, given: Any) -> None:
+        self.left -= given is not sys.setprofile  # what ends it is let go on
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def _save(store: Store, elements: int, at: int) -> tuple[bool, BaseException | None]:
+    """Save a configuration, interrupted at the nth event; return if it came, and what of it."""
+    strike, came_of_it = _Struck(at), None
+    with gc_paused():  # what strikes while garbage is collected is printed and lost
+        sys.setprofile(strike)
+        try:
+            store.save_configurations([_made(elements)])
+        except BaseException as error:  # noqa: BLE001 - a library may make another error of it
+            came_of_it = error
+        finally:
+            sys.setprofile(None)
+    return strike.left <= 0, came_of_it
+
+
+def _strike_everywhere(path: str) -> tuple[int, list[tuple[int, str]]]:
+    """Interrupt a save at each event; return how many were told, and what was locked after one."""
+    module._BUSY_TIMEOUT_S = 0.05  # a lock left behind is an error soon
+    at, ended, locked = 0, 0, []
+    struck = True
+    while struck:
+        at += 1
+        with open_store(path) as store:
+            # The error is kept meanwhile, and with it all that it refers to: as in a `finally`.
+            struck, error = _save(store, at, at)
+            ended += isinstance(error, KeyboardInterrupt)
+            store._hurried = True  # it waits for no lock that was left behind
+            try:
+                store.save_configurations([_made(10**6 + at)])
+            except DatabaseError as failure:
+                locked.append((at, str(failure)))
+    return ended, locked
+
+
+def test_what_tidies_up_waits_for_no_interrupted_save(tmp_path: Path) -> None:
+    """In a process of its own: an event is raised where no signal is, in `Lock.__enter__` too."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+        path = str(tmp_path / "opdb.sqlite")
+        ended, locked = processes.submit(_strike_everywhere, path).result()
+    assert ended > 100, "most that strikes is told"
+    assert locked == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from opdb.records import Board
 from opdb.store import Store, open_store
+from opdb.store.exchange import export_set
 from tests.store import samples
 
 
@@ -36,6 +38,22 @@ def filled(store: Store) -> Store:
     """A database with one of everything."""
     fill(store)
     return store
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published set of such a database."""
+    folder = tmp_path_factory.mktemp("exported")
+    with open_store(str(folder / "opdb.sqlite")) as store:
+        fill(store)
+        export_set(store, folder / "set", device="nvidia-h200")
+    return folder / "set"
+
+
+@pytest.fixture
+def folder(exported: Path, tmp_path: Path) -> Path:
+    """A copy of that set, to be changed."""
+    return shutil.copytree(exported, tmp_path / "nvidia-h200")
 
 
 def fill(store: Store) -> None:

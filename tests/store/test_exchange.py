@@ -23,13 +23,6 @@ from tests.store.conftest import fill
 from tests.store.small_set import Row, edit, put_samples_into_rows, unpacked
 
 
-@pytest.fixture
-def folder(filled: Store, tmp_path: Path) -> Path:
-    target = tmp_path / "nvidia-h200"
-    export_set(filled, target, device="nvidia-h200")
-    return target
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -255,6 +248,15 @@ TAMPERED = [
     ("visits", "flags", lambda v: "[1]", "list of strings"),
     ("visits", "copies", lambda v: 0.5, "not a whole number"),
     ("visits", "copies", lambda v: -1, "out of range"),
+    ("visits", "setting", lambda _: "x\u202ey", "a control character"),
+    ("visits", "flags", lambda _: '["\\u001b[2J"]', "a control character in its JSON"),
+    ("devices", "power_limit_w", lambda _: -700.0, "-700.0: out of range; allowed: more than 0"),
+    ("devices", "max_clock_hz", lambda _: 1e300, "out of range"),
+    ("devices", "name", lambda _: "H200\x1b[2J", "'H200\\x1b[2J': a control character"),
+    ("hosts", "cores", lambda _: -16, "out of range; allowed: 1 to"),
+    ("campaigns", "environment", lambda _: '{"torch":' + "[" * 5000, "nested too deeply"),
+    ("workloads", "batch_size", lambda _: 0, "out of range"),
+    ("workloads", "compiled_for", lambda _: "../x", "a device may be named by lower-case letters"),
     ("model_runs", "repeats", lambda v: pack(unpack(v)[0]), "not a list of stretches"),
     ("model_runs", "repeats", lambda _: pack([]), "a run without a single repeat"),
     ("model_runs", "layers", lambda v: pack({**unpack(v), "x": 0.5}), "not whole numbers"),

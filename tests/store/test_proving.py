@@ -12,13 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from opdb.cli import main
-from opdb.derive.__main__ import run
 from opdb.derive.costs import ESTIMATOR
 from opdb.records import Cost
 from opdb.store import open_store
-from opdb.store.deriving import derive_costs, derived
-from opdb.store.exchange import import_set
+from opdb.store.deriving import derived
 from opdb.store.opening import FILE
 from opdb.store.sets import proved, read_set
 from tests import published
@@ -62,20 +59,6 @@ def test_a_cost_off_by_rounding_alone_stays_as_it_is_published(folder: Path) -> 
     contents = read_set(folder)
     given = list(contents["costs"].values["time_s_high"])
     assert sorted(proved(contents)["costs"].values["time_s_high"]) == sorted(given)
-
-
-def test_derive_check_holds_for_all_sets_of_the_default_database(
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    path = tmp_path / "all.sqlite"
-    with open_store(str(path)) as store:
-        for each in SETS:
-            if each.parent == published.SET.parent and each != published.SET:
-                import_set(store, each, contents=read_set(each))
-        for board in store.boards_of_several_sources():
-            derive_costs(store, board)
-    assert main(["--check", "--db", str(path)], run=run) == 0
 
 
 def times_ten(rows: list[Row]) -> None:
@@ -194,39 +177,6 @@ def test_an_export_writes_the_costs_that_its_visits_give(
     assert opdb("import", tmp_path / "again", "--db", tmp_path / "other.sqlite").status == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "column", "value", "said"),
-    [
-        ("devices", "power_limit_w", "-700.0", "-700.0: out of range; allowed: more than 0"),
-        ("devices", "max_clock_hz", "1e300", "out of range"),
-        ("devices", "name", "H200\x1b[2J", "'H200\\x1b[2J': a control character"),
-        ("hosts", "cores", "-16", "out of range; allowed: 1 to"),
-        ("visits", "copies", "-1", "out of range"),
-        ("visits", "setting", "x\u202ey", "a control character"),
-        ("visits", "flags", '["\\u001b[2J"]', "a control character in its JSON"),
-        ("campaigns", "environment", '{"torch":' + "[" * 5000, "nested too deeply"),
-        ("workloads", "batch_size", "0", "out of range"),
-        ("workloads", "compiled_for", "../x", "a device may be named by lower-case letters"),
-    ],
-)
-def test_ranges_and_characters_of_fields_are_checked(
-    name: str,
-    column: str,
-    value: str,
-    said: str,
-    folder: Path,
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    edit(folder, name, lambda rows: rows[0].update({column: value}))
-    ran = opdb("import", folder, "--db", tmp_path / "new.sqlite")
-    assert ran.status == 2 and ran.err.count("\n") == 1, ran.err
-    assert f"{folder}, " in ran.err and f", column {column}: " in ran.err and said in ran.err, (
-        ran.err
-    )
-    assert not (tmp_path / "new.sqlite").exists()
-
-
 CURVE = published.SET.parent / "apart" / "nvidia-h200-curve"
 """A set of one board, with its anchors."""
 
@@ -329,13 +279,16 @@ def test_a_peak_that_no_anchor_comes_near_is_held_against_other_boards(
         ("devices", "max_clock_hz", 1755000000.0, "1980000000.0 of this device"),
         ("devices", "name", "NVIDIA H100", "'NVIDIA H200' of this device"),
         ("hosts", "cpu", "Intel(R) N100", "'Intel(R) Xeon(R) Processor' of this host"),
+        ("devices", "memory_bytes", 150754820096, None),  # another driver
+        ("devices", "l2_bytes", None, None),
+        ("hosts", "system", "Linux 6.19.0", None),  # an upgrade
     ],
 )
 def test_a_set_that_contradicts_the_database_is_refused(
     file: str,
     column: str,
     value: object,
-    known: str,
+    known: str | None,
     small: Path,
     folder: Path,
     tmp_path: Path,
@@ -346,30 +299,10 @@ def test_a_set_that_contradicts_the_database_is_refused(
     before = target.read_bytes()
     edit(folder, file, lambda rows: rows[0].update({column: value}))
     ran = opdb("import", folder, "--db", target)
+    if known is None:
+        assert ran.status == 0, ran.err
+        return
     assert ran.status == 2 and ran.err.count("\n") == 1, ran.err
     place = f", column {column}: {value!r}: the database has {known}"
     assert place in ran.err, ran.err
     assert target.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("file", "column", "value"),
-    [
-        ("devices", "memory_bytes", 150754820096),  # another driver
-        ("devices", "l2_bytes", None),
-        ("hosts", "system", "Linux 6.19.0"),  # an upgrade
-    ],
-)
-def test_what_may_differ_from_the_database_is_taken(
-    file: str,
-    column: str,
-    value: object,
-    small: Path,
-    folder: Path,
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    assert opdb("import", small, "--db", tmp_path / "all.sqlite").status == 0
-    edit(folder, file, lambda rows: rows[0].update({column: value}))
-    ran = opdb("import", folder, "--db", tmp_path / "all.sqlite")
-    assert ran.status == 0, ran.err

@@ -29,13 +29,6 @@ from tests.store import samples
 from tests.store.small_set import unpacked
 
 
-@pytest.fixture
-def folder(filled: Store, tmp_path: Path) -> Path:
-    target = tmp_path / "nvidia-h200"
-    export_set(filled, target, device="nvidia-h200")
-    return target
-
-
 def lines(folder: Path) -> list[str]:
     return lzma.decompress((folder / SAMPLES).read_bytes()).decode().splitlines()
 
@@ -139,6 +132,10 @@ DAMAGED = [
     (rewritten(lambda text: text.replace("{", "", 1)), "line 1: 'visit-1': "),
     (rewritten(lambda text: f"visit-1 {'[' * 100_000}\n"), "line 1: 'visit-1': nested too deeply"),
     (rewritten(lambda text: text.replace('"f":3', '"f":4')), "column stretch: .* encoding 4"),
+    (rewritten(lambda text: text.replace("[", "[1,", 1), 1), "line 2: .*lacks no times, or has"),
+    (rewritten(lambda text: text.replace("[", '[],"x":[', 1), 1), "an object with some of times"),
+    (rewritten(lambda text: 'host-visit-1 {"times":7}\n', 1), "line 2: 'host-visit-1': .*no len"),
+    (lambda path: path.unlink(), "raw samples are needed"),
 ]
 
 
@@ -153,36 +150,6 @@ def test_a_damaged_file_is_refused(
             import_set(other, folder)
         assert not other.devices()
     assert len(str(caught.value)) < 600
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda text: text.replace("[", "[1,", 1), "the visit lacks no times, or has others"),
-        (lambda text: text.replace("[", '[],"x":[', 1), "expected an object with some of times"),
-        (lambda text: 'host-visit-1 {"times":7}\n', "has no len"),
-    ],
-)
-def test_host_times_of_another_number_of_blocks_are_refused(
-    folder: Path, tmp_path: Path, change: Callable[[str], str], said: str
-) -> None:
-    (folder / "manifest.json").unlink()
-    rewritten(change, 1)(folder / SAMPLES)
-    said = f"samples.xz, line 2: 'host-visit-1': .*{said}"
-    with (
-        open_store(str(tmp_path / "other.sqlite")) as other,
-        pytest.raises(InputError, match=said),
-    ):
-        import_set(other, folder)
-
-
-def test_visits_whose_samples_no_file_has_are_refused(folder: Path, tmp_path: Path) -> None:
-    (folder / SAMPLES).unlink()
-    (folder / "manifest.json").unlink()
-    with open_store(str(tmp_path / "other.sqlite")) as other:
-        with pytest.raises(InputError, match="raw samples are needed"):
-            import_set(other, folder)
-        assert not other.devices()
 
 
 # The manifest of a set: its text, and what is refused.

@@ -372,6 +372,7 @@ def test_workers_end_with_the_command_that_is_killed(url: str, tmp_path: Path) -
 REQUESTS = [ModelSpec("mlp", input_size=(size,)) for size in (8, 16, 24)]
 
 
+@pytest.mark.slow
 def test_what_another_command_is_at_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,11 +65,6 @@ def test_builtin_models_are_fully_described(name: str) -> None:
     assert workload.batch_size == 3
 
 
-def test_recurrent_modules_are_one_operator_each() -> None:
-    kinds = by_kind(own("lstm"))
-    assert (kinds["lstm"], kinds["gru"], kinds["embedding"]) == (1, 1, 1)
-
-
 def test_attention_modules_are_opaque_and_keep_identity() -> None:
     workload = own("attention")
     kinds = by_kind(workload)
@@ -77,15 +72,6 @@ def test_attention_modules_are_opaque_and_keep_identity() -> None:
     attention = [c for c in workload.occurrences() if c.kind == "multi_head_attention"]
     assert len(attention) == 2
     assert kinds["scaled_dot_product_attention"] == 1
-
-
-def test_a_call_that_raised_is_not_recorded() -> None:
-    assert by_kind(own("recovering")) == {"linear": 1, "relu": 1}
-
-
-def test_shared_modules_count_per_call() -> None:
-    kinds = by_kind(own("shared"))
-    assert (kinds["linear"], kinds["relu"], kinds["add"]) == (4, 3, 3)
 
 
 def test_functions_with_parameters_are_operators_in_function_form() -> None:
@@ -117,12 +103,6 @@ def replacing() -> Built:
     return nn.Sequential(*(_replaces()[0] for _ in range(20))), (torch.randn(2, 6),)
 
 
-def test_what_takes_the_memory_of_a_replaced_buffer_is_no_weight() -> None:
-    workload = harvest(ModelSpec(f"{__name__}:replacing"))
-    assert by_kind(workload) == dict.fromkeys(("arange", "sin", "add", "relu"), 20)
-    assert not [c.json for c in workload.occurrences() if '"weight"' in c.json]
-
-
 class DropsWeights(nn.LSTM):
     def forward(self, input: Any, hx: Any = None) -> Any:
         return super().forward(torch.sin(input))
@@ -132,45 +112,89 @@ def drops_weights() -> Built:
     return DropsWeights(4, 8), (torch.randn(5, 2, 4),)
 
 
-def test_a_recurrent_layer_inside_a_module_of_ones_own_is_told() -> None:
-    workload = harvest(ModelSpec(f"{__name__}:drops_weights"))
-    assert workload.unsupported == {"torch.lstm": 1}
-    assert by_kind(workload) == {"sin": 1, "zeros": 2}
-
-
 @model((2, 4), linear=lambda: nn.Linear(4, 3))
 def marked(m: Any, x: torch.Tensor) -> torch.Tensor:
     with torch.profiler.record_function("a part"):
         return torch.sin(m.linear(x))
 
 
-def test_marks_for_a_profiler_are_no_calls() -> None:
-    workload = harvest(ModelSpec(f"{__name__}:marked"))
-    assert by_kind(workload) == {"linear": 1, "sin": 1}
-    assert workload.unsupported == {}
+CALLED: list[tuple[str, dict[str, int], dict[str, int]]] = [
+    # a model, its calls by kind, and what no kind describes
+    ("recovering", {"linear": 1, "relu": 1}, {}),
+    ("lazy", {"linear": 2, "relu": 1}, {}),
+    ("scripted", {"linear": 1, "mul": 1, "add": 1, "relu": 1}, {}),
+    (
+        "scripted_beyond",
+        {"linear": 1, "sub": 1, "relu": 1},
+        {f"aten::nanmedian{OUTSIDE}": 1},
+    ),
+    ("sized_by_a_tensor", {"item": 1, "zeros": 1, "add": 1}, {}),
+    (
+        "threaded",
+        {"add": 1},
+        {"Linear (in another thread)": 2, "ReLU (in another thread)": 1},
+    ),
+    ("replacing", dict.fromkeys(("arange", "sin", "add", "relu"), 20), {}),
+    ("drops_weights", {"sin": 1, "zeros": 2}, {"torch.lstm": 1}),
+    ("marked", {"linear": 1, "sin": 1}, {}),
+]
 
 
-def test_a_model_that_asks_for_values_runs_on_the_cpu() -> None:
-    kinds = by_kind(own("asks_for_values"))
-    assert kinds["linear"] == 1 and kinds["embedding"] == 1
+@pytest.mark.parametrize(("name", "known", "unknown"), CALLED, ids=[each[0] for each in CALLED])
+def test_a_model_calls_what_it_calls(
+    name: str, known: dict[str, int], unknown: dict[str, int]
+) -> None:
+    here = name in globals()
+    workload = harvest(ModelSpec(f"{__name__}:{name}")) if here else own(name)
+    assert by_kind(workload) == known and workload.unsupported == unknown
+    buffers = '"weight"' in " ".join(c.json for c in workload.occurrences())
+    assert not buffers or name != "replacing", "what takes a replaced buffer's memory is no weight"
+
+
+@pytest.mark.parametrize(
+    ("name", "some"),
+    [
+        ("lstm", {"lstm": 1, "gru": 1, "embedding": 1}),
+        ("shared", {"linear": 4, "relu": 3, "add": 3}),
+        ("asks_for_values", {"linear": 1, "embedding": 1}),
+    ],
+)
+def test_of_some_kinds_a_model_makes_so_many_calls(name: str, some: dict[str, int]) -> None:
+    kinds = by_kind(own(name))
+    assert {kind: kinds[kind] for kind in some} == some
+
+
+@pytest.mark.parametrize(
+    ("name", "autocast", "error", "message"),
+    [
+        ("asks_for_values", "bfloat16", UnsupportedError, "under autocast .* does not run on meta"),
+        ("lazily", None, UnsupportedError, "lazily' returns a generator"),
+        ("casts_by_itself", None, UnsupportedError, "casts_by_itself' enters autocast by itself"),
+        ("fails_in_a_function", None, InputError, r"last call was torch\.Tensor\.view in 'inner'"),
+        ("ends_the_process", None, InputError, "cannot be built: SystemExit: 7"),
+        ("ends_in_forward", None, InputError, "SystemExit: enough; the last call was EndsInForw"),
+        ("unhashable", None, InputError, "unhashable type"),
+        ("always_trains", None, InputError, "cannot be made float32 contiguous for .*no eval"),
+    ],
+)
+def test_what_cannot_be_harvested_is_one_message(
+    name: str, autocast: str | None, error: type[Exception], message: str
+) -> None:
+    made, entered = torch.autocast.__init__, torch.autocast.__enter__
+    with pytest.raises(error, match=message):
+        harvest(ModelSpec(sample_models.path(name), autocast=autocast))
+    assert (torch.autocast.__init__, torch.autocast.__enter__) == (made, entered)
+
+
+def test_autocast_of_a_model_in_halves_is_refused() -> None:
+    with pytest.raises(InputError, match="autocast is for a model in float32"):
+        harvest(ModelSpec("mlp", dtype="bfloat16", autocast="bfloat16"))
 
 
 def test_a_model_too_large_for_the_cpu_stays_off_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opdb.models.construction.os.sysconf", lambda name: 1)
     with pytest.raises(InputError, match=r"fails on meta.*too large for a pass on the CPU"):
         own("asks_for_values")
-
-
-def test_the_operators_of_a_scripted_function_are_calls() -> None:
-    workload = own("scripted")
-    assert workload.unsupported == {}
-    assert by_kind(workload) == {"linear": 1, "mul": 1, "add": 1, "relu": 1}
-
-
-def test_what_no_kind_describes_in_a_scripted_function_is_listed() -> None:
-    workload = own("scripted_beyond")
-    assert workload.unsupported == {f"aten::nanmedian{OUTSIDE}": 1}
-    assert by_kind(workload) == {"linear": 1, "sub": 1, "relu": 1}
 
 
 def test_an_inherited_module_shows_the_functions_of_its_own_forward() -> None:
@@ -184,10 +208,6 @@ def test_a_computed_weight_is_an_operator_too() -> None:
     kinds = by_kind(own("reparametrized"))
     assert kinds["linear"] == 2
     assert sum(kinds.values()) > 3
-
-
-def test_lazy_modules_are_the_modules_that_they_become() -> None:
-    assert by_kind(own("lazy")) == {"linear": 2, "relu": 1}
 
 
 def test_rectified_values_reach_the_next_operator() -> None:
@@ -247,13 +267,6 @@ def test_a_tensor_may_take_the_place_of_a_number() -> None:
     assert set(add.inputs) == {"input", "other"}, "from the second pass on it adds tensors"
 
 
-def test_training_is_another_workload() -> None:
-    trained = harvest(ModelSpec("resnet18", batch_size=2, phase="training"))
-    assert trained.gradient and trained.unsupported == {}
-    assert all(call.configuration.gradient for call in trained.calls[:2])
-    assert trained.key != harvest(ModelSpec("resnet18", batch_size=2)).key
-
-
 def test_harvests_do_not_depend_on_each_other() -> None:
     first = harvest(ModelSpec("squeezenet1_1"))
     with pytest.raises(InputError):
@@ -268,11 +281,6 @@ def test_a_failure_names_the_last_call_and_leaves_nothing_behind() -> None:
     assert nn.Module.__call__ is call and nn.Module.register_parameter is register
     assert torch.overrides._get_current_function_mode_stack() == []
     assert nn.Linear(2, 2)(torch.ones(1, 2)).device.type == "cpu"
-
-
-def test_a_failing_function_is_named_with_its_place() -> None:
-    with pytest.raises(InputError, match=r"last call was torch\.Tensor\.view in 'inner'"):
-        own("fails_in_a_function")
 
 
 def test_the_train_mode_is_restored() -> None:
@@ -319,51 +327,6 @@ def test_another_thread_is_not_recorded() -> None:
     assert shapes == [(1, 2)]
 
 
-def test_autocast_of_what_asks_for_values_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"under autocast .* does not run on meta"):
-        harvest(ModelSpec(sample_models.path("asks_for_values"), autocast="bfloat16"))
-
-
-def test_autocast_of_a_model_in_halves_is_refused() -> None:
-    with pytest.raises(InputError, match="autocast is for a model in float32"):
-        harvest(ModelSpec("mlp", dtype="bfloat16", autocast="bfloat16"))
-
-
-def test_a_model_that_returns_what_it_has_yet_to_compute_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="lazily' returns a generator"):
-        own("lazily")
-
-
-def test_what_runs_in_another_thread_is_listed() -> None:
-    workload = own("threaded")
-    assert by_kind(workload) == {"add": 1}
-    assert workload.unsupported == {
-        "Linear (in another thread)": 2,
-        "ReLU (in another thread)": 1,
-    }
-
-
-def test_a_model_that_enters_autocast_is_refused() -> None:
-    made, entered = torch.autocast.__init__, torch.autocast.__enter__
-    with pytest.raises(UnsupportedError, match="casts_by_itself' enters autocast by itself"):
-        own("casts_by_itself")
-    assert torch.autocast.__init__ is made and torch.autocast.__enter__ is entered
-
-
-@pytest.mark.parametrize(
-    ("name", "known", "unknown"),
-    [
-        ("sized_by_a_tensor", {"item": 1, "zeros": 1, "add": 1}, {}),
-    ],
-)
-def test_what_has_no_description_is_listed(
-    name: str, known: dict[str, int], unknown: dict[str, int]
-) -> None:
-    workload = own(name)
-    assert by_kind(workload) == known
-    assert workload.unsupported == unknown
-
-
 def test_a_gradient_taken_in_the_forward_is_listed() -> None:
     assert {"torch.Tensor.__pow__", "torch.Tensor.sum"} <= own("differentiated").unsupported.keys()
 
@@ -371,20 +334,6 @@ def test_a_gradient_taken_in_the_forward_is_listed() -> None:
 def test_operators_that_take_functions_are_listed() -> None:
     workload = own("branching")
     assert any("cond" in name for name in workload.unsupported)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("ends_the_process", "cannot be built: SystemExit: 7"),
-        ("ends_in_forward", "SystemExit: enough; the last call was EndsInForward"),
-        ("unhashable", "unhashable type"),
-        ("always_trains", "cannot be made float32 contiguous for inference: .*no eval"),
-    ],
-)
-def test_whatever_a_models_code_raises_is_one_message(name: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        own(name)
 
 
 def test_what_fails_while_it_is_built_is_built_again_only_where_it_fits(

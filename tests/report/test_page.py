@@ -23,7 +23,7 @@ from opdb.harvest.coverage import FAILED
 from opdb.studies.report import ReportPage
 from opdb.studies.report.content import ACCURACY, COVERAGE, MISSING, PENDING, POINTS, missing
 from opdb.studies.roofline.report import OPERATORS, Placed
-from opdb.tables import Rows, Table
+from opdb.tables import Rows
 from tests import published
 
 pytestmark = pytest.mark.slow
@@ -238,9 +238,3 @@ def test_what_cannot_be_reported_is_told(tmp_path: Path) -> None:
         pass
     with pytest.raises(InputError):
         opdb.report(db=str(tmp_path / "empty.sqlite"))
-
-
-def test_a_table_of_no_rows_is_said_in_words(made: ReportPage) -> None:
-    assert isinstance(COVERAGE, Table)
-    if not made.content.standing.failures:
-        assert "Configurations that failed: none." in made.html

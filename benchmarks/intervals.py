@@ -5,8 +5,8 @@ sets, of which 275 runs are of models whose calls are all measured:
 
     python -m benchmarks.intervals
 
-Models are one where their calls with weights say so (`opdb.predict.peers.is_same_model`), joined
-through a third model, too: ResNets and VGGs are one, and all sizes of BERT. Each model is left out
+Models are one where their calls with weights say so (`opdb.predict.predictor.is_same_model`),
+joined through a third model, too: ResNets and VGGs are one, and all sizes of BERT. Each is left out
 in turn: how sums err (`TIME_ERROR`, `ENERGY_ERROR` of `opdb.predict.intervals`) is fitted to the
 runs of all others, and the model's own runs are held against the intervals that follow. What other
 models' runs showed (peers) never includes the model itself.
@@ -39,8 +39,7 @@ from opdb.commands.validate import MEASURES, Measure, attribution, is_whole
 from opdb.derive.statistics import t95
 from opdb.errors import OpdbError
 from opdb.predict.intervals import ENERGY_ERROR, TIME_ERROR, ModelError
-from opdb.predict.peers import is_same_model, regime_of, weighted_calls
-from opdb.predict.predictor import Answer, predictor_for
+from opdb.predict.predictor import Answer, is_same_model, predictor_for, regime_of, weighted_calls
 from opdb.records import Workload
 from opdb.store import Store, open_store
 

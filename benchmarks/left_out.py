@@ -54,10 +54,9 @@ from opdb.estimates.estimator import Estimates, from_document, unit_of
 from opdb.estimates.features import Features, features
 from opdb.estimates.training import PointsLeftOut, SumError, errors_of, width_of
 from opdb.learning import examples_of, first_word, learn, works_of
-from opdb.predict.peers import BATCHES, batch_of
-from opdb.predict.predictor import Answer, Predictor, predictor_for
+from opdb.predict.predictor import BATCHES, Answer, Predictor, batch_of, predictor_for
 from opdb.records import Workload
-from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
+from opdb.records.measurement import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from opdb.store import Store, open_store
 
 DEVICE = "nvidia-h200"

@@ -27,9 +27,9 @@ import psutil
 from opdb.compiled import INSTALL, INSTALL_TRITON, SWITCHES, look, switched_off, version
 from opdb.distribution import DISTRIBUTION, install
 from opdb.errors import CannotMeasureError, DatabaseError
-from opdb.layout import masked
 from opdb.meters import ncu, nvml, rapl
 from opdb.meters.nvml import BoardState
+from opdb.tables import masked
 from opdb.units import MEGA, plural, show
 
 Result: TypeAlias = Literal["fine", "not", "unknown"]

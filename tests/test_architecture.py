@@ -23,10 +23,10 @@ ROOT = Path(__file__).parents[1]
 
 # The rooms from the ground up: each imports only itself and what stands before it.
 ORDER = """
-errors distribution garbage progress processes records this_host units layout files tables
-capturing algorithms kinds settings footprint growth memory meters checkpoints spec
+errors distribution garbage progress processes records this_host units files tables
+capturing algorithms kinds growth memory meters checkpoints spec
 models summary significance operators.encoding operators.call
-compiled operators grid derive store runs workers slurm harvest doctor
+compiled operators grid derive store runs workers harvest doctor
 bench estimates predict plan learning cli commands studies opdb
 derive.__main__ estimates.__main__ __main__
 """.split()  # noqa: SIM905 (one name a line would fill a page)
@@ -46,7 +46,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "pynvml": ("meters",),
     "nvitop": ("meters",),
     "psutil": ("doctor", "store"),
-    "submitit": ("slurm",),
+    "submitit": ("workers",),
     "pandas": ("tables",),
     "sqlalchemy": ("store",),
     "yaml": ("summary", "grid"),
@@ -58,14 +58,13 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
 }
 
 COMPOSING = [
-    f"predict.{name}"
-    for name in ("intervals", "limit", "timeline", "sizes", "compose", "generation")
+    f"predict.{name}" for name in ("intervals", "timeline", "sizes", "compose", "generation")
 ]
 PURE = {
     "derive": ("records",),
     **dict.fromkeys(
         COMPOSING,
-        (*COMPOSING, "derive", "errors", "footprint", "growth", "kinds", "records", "units"),
+        (*COMPOSING, "derive", "errors", "growth", "kinds", "memory", "records", "units"),
     ),
 }
 """Rooms and modules without torch, database or files, and all that they import of opdb."""
@@ -216,7 +215,7 @@ import opdb
 {first}
 from opdb import *
 from opdb.predict.predictor import Predictor
-import opdb.predict.peers
+import opdb.predict.predictor
 import opdb.summary
 import sys
 assert callable(opdb.predict) and opdb.predict.__name__ == "predict"

@@ -21,7 +21,8 @@ import typer.main
 from torch import Tensor, nn
 
 from opdb import ModelSpec, cli, models
-from opdb.cli import app, main
+from opdb.cli import main
+from opdb.cli.console import app
 from opdb.errors import UnknownNameError
 from opdb.harvest.passes import harvest
 from opdb.kinds import KINDS, elementwise, registry

@@ -16,15 +16,15 @@ from opdb.files import parse_json, read_bytes, read_text, write_file
 from opdb.grid import load_grids
 from opdb.meters.ncu import read_metrics
 from opdb.significance import load_significance
-from opdb.slurm import read_state
 from opdb.store.database import check_file
 from opdb.store.opening import FILE, MANIFEST, SAMPLES
 from opdb.store.sets import read_set
 from opdb.studies.annotate import read_profile
 from opdb.studies.roofline.counted import take_csv
 from opdb.studies.roofline.peaks import read_peaks
-from opdb.studies.train.file import load_matrix
+from opdb.studies.train.rows import load_matrix
 from opdb.summary import load_summary, mark_processed
+from opdb.workers import read_state
 from tests.paths import ROOT
 
 SET = ROOT / "db" / "nvidia-h200-held-out"

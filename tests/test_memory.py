@@ -12,9 +12,16 @@ from typing import Any
 import pytest
 
 from opdb.commands._figures import memory_document, memory_line
-from opdb.footprint import RESIDENT_SHARE, is_kept, resident_bytes, touched_bytes
 from opdb.harvest.passes import harvest
-from opdb.memory import Memory, Optimizer, memory_of
+from opdb.memory import (
+    RESIDENT_SHARE,
+    Memory,
+    Optimizer,
+    is_kept,
+    memory_of,
+    resident_bytes,
+    touched_bytes,
+)
 from opdb.records import Call, Configuration, PassMemory, Workload
 from opdb.spec import ModelSpec
 from opdb.store import open_store

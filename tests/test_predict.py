@@ -22,12 +22,22 @@ from opdb.derive.boards import (
 )
 from opdb.derive.quiet import LEAST_BLOCKS
 from opdb.errors import InputError, UnknownNameError
+from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.predict.board_data import BoardData
 from opdb.predict.compose import Prediction
-from opdb.predict.peers import MOST_PEERS, Regime, is_same_model, regime_of, weighted_calls
-from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor, choose_device, predictor_for
+from opdb.predict.predictor import (
+    MOST_PEERS,
+    PLAIN_MODES,
+    Answer,
+    Predictor,
+    Regime,
+    choose_device,
+    is_same_model,
+    predictor_for,
+    regime_of,
+    weighted_calls,
+)
 from opdb.records import Board, Configuration, Cost, HostVisit, Json, Mode, RunRatios, Workload
-from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store, open_store
 from tests import published
 from tests.store import samples

@@ -13,9 +13,9 @@ import pytest
 from opdb.bench.model import OUTRUN
 from opdb.derive.costs import Deriver
 from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
+from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.predict.predictor import predictor_for
 from opdb.records import Mode
-from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import open_store
 from opdb.store.exchange import import_set
 from opdb.studies.modes import ModeRow, stored_rows

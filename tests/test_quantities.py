@@ -9,7 +9,7 @@ import pytest
 from opdb.derive.boards import Factor, Factors, transferred
 from opdb.derive.costs import quantity_of
 from opdb.records import Cost, Quantity
-from opdb.records.cost import UNKNOWN
+from opdb.records.measurement import UNKNOWN
 
 
 @pytest.mark.parametrize("relative", [0.001, 0.5, 1.0, 12.7])

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from opdb.layout import masked
-from opdb.slurm import Job, _private
 from opdb.store.database import shown
+from opdb.tables import masked
+from opdb.workers import Job, _private
 from tests import postgres
 from tests.cli.conftest import Opdb
 
@@ -106,7 +106,7 @@ def test_what_a_job_leaves_is_for_its_user_alone(tmp_path: Path) -> None:
 def test_a_url_of_the_environment_is_in_no_job(
     opdb: Opdb, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from opdb.slurm import jobs_of
+    from opdb.workers import jobs_of
 
     monkeypatch.setenv("OPDB_DB", "postgresql://opdb:hunter2@host/db")
     jobs = jobs_of([("show",)], tmp_path, None, make=False)

@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 30_250, "lines": 56_020, "files": 165},
-    "studies": {"statements": 4_440, "lines": 8_230, "files": 24},
-    "tests": {"lines": 47_564, "files": 270},
+    "core": {"statements": 30_110, "lines": 55_890, "files": 147},
+    "studies": {"statements": 4_390, "lines": 8_170, "files": 20},
+    "tests": {"lines": 47_560, "files": 270},
     "benchmarks": {"lines": 2_310, "files": 10},
 }
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from opdb.layout import table, width_of, wrapped
 from opdb.records import Quantity
-from opdb.tables import SHARE, Column, Table, quantity
+from opdb.tables import SHARE, Column, Table, aligned, quantity, width_of, wrapped
 from opdb.units import plural, show
 
 
@@ -127,15 +126,15 @@ LAID = [
 
 
 def test_a_table_that_is_piped_or_fits_is_as_wide_as_it_is() -> None:
-    whole = list(table(HEADER, LAID))
+    whole = list(aligned(HEADER, LAID))
     assert len(whole) == 3 and max(map(width_of, whole)) == 95
-    assert list(table(HEADER, LAID, 95)) == whole
+    assert list(aligned(HEADER, LAID, 95)) == whole
     assert len({width_of(line.split("batch")[0]) for line in whole[1:]}) == 1  # wide characters
 
 
 @pytest.mark.parametrize("width", [94, 80, 64, 50])
 def test_a_table_wraps_words_and_keeps_numbers_whole(width: int) -> None:
-    lines = list(table(HEADER, LAID, width))
+    lines = list(aligned(HEADER, LAID, width))
     assert max(map(width_of, lines)) <= width and len(lines) > 3
     for number in ("476.3 µs", "12.4 ms", "99.9 %", "100"):
         assert any(number in line for line in lines)
@@ -143,7 +142,7 @@ def test_a_table_wraps_words_and_keeps_numbers_whole(width: int) -> None:
 
 @pytest.mark.parametrize("width", [46, 30, 20])
 def test_a_table_that_does_not_fit_is_folded(width: int) -> None:
-    lines = list(table(HEADER, LAID, width))
+    lines = list(aligned(HEADER, LAID, width))
     assert max(map(width_of, lines)) <= width
     assert lines[0].startswith("mobilenet_v3_large")
     said = " ".join(line.strip() for line in lines)

@@ -18,8 +18,9 @@ from opdb.bench.session import current_settings
 from opdb.bench.visit import VisitRequest
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.statistics import PRECISION, PRIOR_DEGREES, is_within, visit_deviation
-from opdb.footprint import touched_bytes, weight_bytes
 from opdb.growth import benched_configurations
+from opdb.kinds.registry import relevant_setting, relevant_settings
+from opdb.memory import touched_bytes, weight_bytes
 from opdb.records import (
     ALGORITHM_SETTING,
     Access,
@@ -32,9 +33,8 @@ from opdb.records import (
     Role,
     Weights,
 )
-from opdb.settings import relevant_setting, relevant_settings
 from opdb.store import Claims, ConfigurationFilter, MissingVisits, Repeated, Store, VisitFilter
-from opdb.store.connecting import Claim
+from opdb.store.database import Claim
 
 ROUNDS = 2
 """Good visits wanted of a configuration of no model: two in different random rounds beat one long

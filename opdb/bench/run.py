@@ -48,8 +48,8 @@ from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, check_algorithms, is_
 from opdb.derive.costs import FOREIGN_PROCESS, is_rejected, marked
 from opdb.derive.statistics import Reached, reached
 from opdb.errors import CannotMeasureError, ClaimLostError
-from opdb.footprint import resident_bytes
 from opdb.growth import benched_calls
+from opdb.memory import resident_bytes
 from opdb.progress import Display, Progress
 from opdb.records import (
     Board,

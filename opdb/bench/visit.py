@@ -41,7 +41,8 @@ from opdb.bench.replay import (
 from opdb.bench.session import Platform, Session, new_id, now, release
 from opdb.derive.costs import AT_THE_LIMIT, WAITED, stretch_power_w
 from opdb.errors import CannotMeasureError, UnsupportedError, said_by
-from opdb.footprint import bytes_moved
+from opdb.kinds.registry import relevant_setting
+from opdb.memory import bytes_moved
 from opdb.models.construction import one_line
 from opdb.operators import BuiltBackward, BuiltCall, build
 from opdb.records import (
@@ -57,7 +58,6 @@ from opdb.records import (
     Visit,
     Weights,
 )
-from opdb.settings import relevant_setting
 from opdb.units import MEGA
 
 SETTLE_S = 0.06

@@ -4,6 +4,6 @@
 The commands themselves are in `opdb.commands` and `opdb.studies`.
 """
 
-from opdb.cli.app import COMMANDS, app, main
+from opdb.cli.console import COMMANDS, app, main
 
 __all__ = ["COMMANDS", "app", "main"]

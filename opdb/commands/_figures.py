@@ -13,7 +13,6 @@ from opdb.commands import _lazy as lazy
 from opdb.distribution import install
 from opdb.errors import InputError
 from opdb.kinds import View, get_kind
-from opdb.layout import escaped
 from opdb.memory import Memory
 from opdb.predict.compose import EstimatedShare, Prediction, Share
 from opdb.predict.figures import Amount, Figures, Layer, Layers, Part
@@ -25,6 +24,7 @@ from opdb.tables import (
     Row,
     Rows,
     Table,
+    escaped,
     interval,
     quantity,
     quantity_document,

@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opdb import grid, slurm, store, workers
+    from opdb import grid, store, workers
     from opdb.bench import calibrate, driver, harvests, host, model, session, visit
     from opdb.bench import plan as bench_plan
     from opdb.bench import run as bench_run
     from opdb.harvest import passes
     from opdb.models import sources
-    from opdb.plan import loop, ranking, survey
-    from opdb.predict import peers, predictor
+    from opdb.plan import loop, survey
+    from opdb.predict import predictor
     from opdb.store import exchange, opening
 
 __all__ = [
@@ -30,11 +30,8 @@ __all__ = [
     "model",
     "opening",
     "passes",
-    "peers",
     "predictor",
-    "ranking",
     "session",
-    "slurm",
     "sources",
     "store",
     "survey",
@@ -46,8 +43,8 @@ _ROOMS = {
     "bench": ("calibrate", "driver", "harvests", "host", "model", "session", "visit"),
     "harvest": ("passes",),
     "models": ("sources",),
-    "plan": ("loop", "ranking", "survey"),
-    "predict": ("peers", "predictor"),
+    "plan": ("loop", "survey"),
+    "predict": ("predictor",),
     "store": ("exchange", "opening"),
 }
 _MODULES = {"bench_plan": "bench.plan", "bench_run": "bench.run"}

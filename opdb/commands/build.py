@@ -17,9 +17,9 @@ from opdb.commands.bench import check_failures, measured_places
 from opdb.commands.harvest import is_pattern, requested
 from opdb.errors import CheckError, InputError, OpdbError, in_one
 from opdb.harvest.finding import Policy, find_or_harvest, mark
+from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.progress import Display
 from opdb.records import Configuration, Device, Json, Mode, Stored
-from opdb.settings import DEFAULT_SETTINGS
 from opdb.significance import Significance, in_words, load_significance, place_of, propose
 from opdb.spec import ModelSpec, describe, parse_mode, workload_columns
 from opdb.tables import SHARE, Column, Report, Rows, Table
@@ -200,7 +200,7 @@ class PlanRow:
     """A configuration to measure next; in a plan, its number and what all workloads have then."""
 
     survey: lazy.survey.Survey
-    step: lazy.ranking.Step
+    step: lazy.survey.Step
     number: int = 0
     then: lazy.survey.PlannedStep | None = None
 

@@ -61,6 +61,7 @@ from opdb.harvest.finding import (
     other_sizes,
     sizes_of_pass,
 )
+from opdb.kinds.registry import DEFAULT_SETTINGS, is_forcible
 from opdb.predict.compose import Prediction, Schedule, shortfall
 from opdb.predict.figures import Figures, Layers, Rates, check_layered, layers
 from opdb.records import (
@@ -73,7 +74,6 @@ from opdb.records import (
     Stored,
     Workload,
 )
-from opdb.settings import DEFAULT_SETTINGS, is_forcible
 from opdb.spec import ModelSpec, describe, parse_mode, title, workload_columns
 from opdb.summary import checked_request, request_for
 from opdb.tables import MISSING, Column, Report, Rows, Table, interval, quantity

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from operator import attrgetter, contains, itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,16 +37,19 @@ from opdb.commands.validate import is_whole
 from opdb.derive.costs import COUNTED, REASONS
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.garbage import gc_off_to_the_end
-from opdb.harvest.coverage import FAILED, Covered
 from opdb.kinds import Kind
+from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.models.catalogue import CatalogueModel, catalogue, not_installed, of_timm
 from opdb.records import Board, Configuration, Cost, Device, Json, Quantity, Role, Workload
-from opdb.settings import DEFAULT_SETTINGS
 from opdb.significance import in_words
 from opdb.spec import ModelSpec, title, workload_columns
 from opdb.tables import SHARE, Column, Listing, Report, Rows, Table, interval, quantity
 from opdb.units import plural, short_board
 from opdb.units import show as shown_in
+
+if TYPE_CHECKING:
+    from opdb.store import Head, Standing
+    from opdb.store.rows import Failure
 
 PANEL = "data"
 
@@ -58,6 +61,42 @@ LEAST_DIGITS = 6
 
 WHOLE = 0.9
 """The least share of a workload's time and energy that is measured where it counts as measured."""
+
+
+# What was measured of a workload on a device, and what could not be measured
+
+
+@dataclass(frozen=True)
+class Covered:
+    """A workload of the database: how many of its calls were measured, on how many runs."""
+
+    head: Head
+    measured_calls: int
+    runs: int
+
+    @classmethod
+    def of(cls, head: Head, standing: Standing) -> Covered:
+        """Return what was measured of a workload on the device that `standing` is about."""
+        return cls(
+            head,
+            head.calls - standing.unmeasured_calls.get(head.workload.key, 0),
+            standing.runs[head.workload.key],
+        )
+
+    @property
+    def share(self) -> float | None:
+        """The share of its calls whose configuration was measured; None of a workload of none."""
+        return self.measured_calls / self.head.calls if self.head.calls else None
+
+
+FAILED: Table[Failure] = Table(
+    Column("kind", attrgetter("kind"), title="kind"),
+    Column("configuration", attrgetter("configuration"), title="configuration"),
+    Column("outcome", attrgetter("outcome"), title="outcome"),
+    Column("reason", attrgetter("reason"), title="reason"),
+    Column("attempts", attrgetter("attempts"), title="attempts"),
+)
+"""A configuration that could not be measured."""
 
 
 # What operators cost
@@ -693,7 +732,7 @@ JOBS: Table[Json] = Table(
 
 def _jobs(folder: Path) -> Listing:
     """Return what became of the jobs that `opdb submit` left in a folder."""
-    found = lazy.slurm.jobs_in(folder)
+    found = lazy.workers.jobs_in(folder)
     counts = Counter(job["state"] for job in found)
     parts: list[str | Rows[Any]] = [Rows(JOBS, found)]
     parts.append(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))

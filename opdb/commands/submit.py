@@ -21,7 +21,7 @@ PANEL = "measure"
 
 CLUSTERS = ("slurm",)
 
-SUBMITTED: Table[tuple[lazy.slurm.Job, str | None]] = Table(
+SUBMITTED: Table[tuple[lazy.workers.Job, str | None]] = Table(
     Column("name", lambda each: each[0].name, "name"),
     Column("job", lambda each: each[1], "job", text=lambda each: each[1] or "not submitted"),
     Column(
@@ -82,7 +82,7 @@ class ResourceArguments:
         """Return submitit's parameters of jobs with this name."""
         asked = {
             "job_name": name,
-            "time": lazy.slurm.minutes(self.time),
+            "time": lazy.workers.minutes(self.time),
             "partition": self.partition,
             "constraint": self.constraint,
             "gres": self.gres,
@@ -91,7 +91,7 @@ class ResourceArguments:
             "account": self.account,
             "qos": self.qos,
             "setup": self.setup or None,
-            "signal_delay_s": lazy.slurm.WARNED_S,
+            "signal_delay_s": lazy.workers.WARNED_S,
             "array_parallelism": self.at_once,
         }
         return {key: value for key, value in asked.items() if value is not None}
@@ -124,9 +124,9 @@ def run(
     parameters = wanted.parameters(f"opdb-{command[0]}")
     each = parts_of(command)
     if not dry_run:
-        lazy.slurm.check_slurm()  # before anything is written
-    jobs = lazy.slurm.jobs_of(each, folder.absolute(), out.db, make=not dry_run)
-    ids = [None] * len(jobs) if dry_run else lazy.slurm.submit(jobs, parameters, wanted.requeues)
+        lazy.workers.check_slurm()  # before anything is written
+    jobs = lazy.workers.jobs_of(each, folder.absolute(), out.db, make=not dry_run)
+    ids = [None] * len(jobs) if dry_run else lazy.workers.submit(jobs, parameters, wanted.requeues)
     submitted = list(zip(jobs, ids, strict=True))
     parts: list[str | Rows[Any]] = [Rows(SUBMITTED, submitted)]
     if not dry_run:
@@ -139,7 +139,7 @@ def run(
 
 def parts_of(command: list[str]) -> list[tuple[str, ...]]:
     """Return the commands that one comes to: one for each model and each algorithm it names."""
-    from opdb.cli.app import COMMANDS, command_named
+    from opdb.cli.console import COMMANDS, command_named
 
     name, *rest = command
     if name not in COMMANDS or name == "submit":

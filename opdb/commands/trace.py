@@ -21,13 +21,12 @@ from opdb.cli import console, options
 from opdb.commands.predict import Common, Conditions, Predicted, Question, Tell, ask_one, mode_for
 from opdb.errors import NothingMeasuredError
 from opdb.files import check_writable
-from opdb.footprint import bytes_moved
 from opdb.kinds import get_kind
-from opdb.layout import escaped
+from opdb.memory import bytes_moved
 from opdb.predict.compose import Prediction, Schedule, Slot, shortfall
 from opdb.records import Json
 from opdb.spec import ModelSpec, describe, identity, title
-from opdb.tables import Column, Report, Rows, Table
+from opdb.tables import Column, Report, Rows, Table, escaped
 from opdb.units import MICRO, plural
 
 PANEL = "predict"

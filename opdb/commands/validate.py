@@ -58,7 +58,7 @@ class Errors:
 class Group:
     """Runs of one regime, alike in whose operators they rest on, and their errors."""
 
-    regime: lazy.peers.Regime
+    regime: lazy.predictor.Regime
     operators: Origin
     runs: int
     errors: dict[Measure, Errors | None]
@@ -119,16 +119,16 @@ def both(answers: Sequence[lazy.predictor.Answer]) -> dict[Measure, Errors | Non
 
 def groups(answers: Iterable[lazy.predictor.Answer]) -> list[Group]:
     """Return answers by whose operators they rest on and by regime, as far as there are any."""
-    by_place: dict[tuple[Origin, lazy.peers.Regime], list[lazy.predictor.Answer]] = {}
+    by_place: dict[tuple[Origin, lazy.predictor.Regime], list[lazy.predictor.Answer]] = {}
     for answer in answers:
-        regime = lazy.peers.regime_of(answer.prediction.workload, answer.prediction.mode)
+        regime = lazy.predictor.regime_of(answer.prediction.workload, answer.prediction.mode)
         origin: Origin = "borrowed" if answer.brought else "own"
         by_place.setdefault((origin, regime), []).append(answer)
     places = [
-        (o, lazy.peers.Regime(f, b))
+        (o, lazy.predictor.Regime(f, b))
         for o in ORIGINS
-        for f in lazy.peers.FAMILIES
-        for b in lazy.peers.BATCHES
+        for f in lazy.predictor.FAMILIES
+        for b in lazy.predictor.BATCHES
     ]
     return [
         Group(regime, origin, len(found), both(found))

@@ -16,7 +16,7 @@ from opdb.estimates.features import HALVES, PASSES, STATES, Family, Features, Ro
 from opdb.kinds import KINDS
 from opdb.kinds.view import item_bytes
 from opdb.records import Configuration, Cost, Form, Json, Quantity, mean_of
-from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
+from opdb.records.measurement import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 
 # Gaussian processes over configurations: what lies between measured points, and how surely.
 #

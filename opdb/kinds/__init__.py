@@ -16,7 +16,6 @@ from opdb.kinds import (  # noqa: F401  (each module registers its kinds)
     indexing,
     layers,
     movement,
-    optimizer,
     products,
     reduction,
     shape,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, cached_property
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import TypeAlias
 from opdb.errors import UnknownNameError
 from opdb.kinds import view as v
 from opdb.kinds.view import Shape, View
-from opdb.records import Configuration, Json
+from opdb.records import ALGORITHM_SETTING, Configuration, Json, canonical_json
 
 # Rewrite a call's parameters and inputs in place, so that equal calls become equal text.
 Canonical: TypeAlias = Callable[[dict[str, Json], dict[str, Json]], None]
@@ -73,7 +73,7 @@ class Kind:
             in place, `~` that the first two are swapped, `@` that it is an attribute's getter, and
             a signature in parentheses, in the kind's argument names, replaces the kind's own. A
             class of `nn` is called with the input, or what its parentheses have, and has the other
-            arguments as attributes; `opdb.operators.modules` has those of which more must be said.
+            arguments as attributes; `opdb.operators.describe` has those of which more must be said.
         launches_rule: whether a call gives the device work; a view does not.
         steps_rule: how many steps of a call run one after the other, each of some kernels: those
             of a sequence, in all layers, or the samples of a batch.
@@ -255,3 +255,37 @@ def get_kind(name: str) -> Kind:
         return _kinds[name]
     except KeyError:
         raise UnknownNameError("kind", name, _kinds) from None
+
+
+# Backend settings, and which of them affect a kind of operator.
+
+# The backend settings of a fresh torch process.
+DEFAULT_SETTINGS: Mapping[str, Json] = {
+    "tf32_convolution": True,
+    "tf32_matmul": False,
+    "cudnn_benchmark": False,
+    "mha_fastpath": True,
+}
+
+
+def relevant_setting(kind: str, settings: Mapping[str, Json]) -> str:
+    """Return, as canonical JSON, the settings that affect this kind, and no others.
+
+    A kind that this version does not know (a newer one's set may hold it) has none.
+    """
+    touching = KINDS[kind].settings if kind in KINDS else ()
+    return canonical_json({name: settings[name] for name in sorted(touching) if name in settings})
+
+
+def is_forcible(kind: str) -> bool:
+    return kind in KINDS and ALGORITHM_SETTING in KINDS[kind].settings
+
+
+def relevant_settings(
+    settings: Mapping[str, Json], kinds: Collection[str] | None = None
+) -> set[str]:
+    """Return the relevant setting of each of these kinds, each text once.
+
+    One kind's setting may be another's default: pass no more kinds than are meant.
+    """
+    return {relevant_setting(kind, settings) for kind in (KINDS if kinds is None else kinds)}

@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 from opdb.errors import CannotMeasureError, InputError, UnknownNameError
 from opdb.files import parse_json, read_text
+from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.records import Board, Configuration, Json, KernelCounts, Profile
-from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.units import plural
 
 ELSEWHERE = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")

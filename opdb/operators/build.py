@@ -25,6 +25,7 @@ from opdb.operators.call import (
     compact,
     named_tensors,
 )
+from opdb.operators.describe import PACKED, ModuleForm, forms_of_kind
 from opdb.operators.encoding import (
     adjusted_spec,
     decode,
@@ -34,7 +35,6 @@ from opdb.operators.encoding import (
     tame,
 )
 from opdb.operators.functions import SEQUENCES, forms_by_kind
-from opdb.operators.modules import PACKED, ModuleForm, forms_of_kind
 from opdb.records import Configuration, Form, Json
 
 Prepared: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]

@@ -4,24 +4,345 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.rnn import PackedSequence
 
 from opdb.errors import UnknownNameError, UnsupportedError
 from opdb.kinds import KINDS
 from opdb.kinds.registry import parse_signature
 from opdb.kinds.view import walk
+from opdb.models.inputs import tensors
 from opdb.operators.encoding import Encoder, NoNotes, TensorNotes, encode_constant
+from opdb.operators.functions import (
+    Bound,
+    bind,
+    bind_function,
+    declared,
+    forms_by_name,
+    metadata_functions,
+)
 from opdb.operators.functions import Form as FunctionForm
-from opdb.operators.functions import bind_function, forms_by_name, metadata_functions
-from opdb.operators.modules import FORMS, PACKED, ModuleForm, is_plain, module_form
 from opdb.records import Configuration, Form, Json, canonical_json
+
+# torch.nn classes as forms of kinds: attributes that are arguments, and how to construct one.
+
+Arguments = Mapping[str, Any]
+
+# what a packed sequence holds beside its rows: here arguments of their own, and no user's
+PACKED = ("batch_sizes", "sorted_indices", "unsorted_indices")
+
+# Arguments that any module has: its mode, its tensors' dtype, and whether it works in place.
+_OF_ANY = ("inplace", "training", "weight_dtype")
+
+
+@dataclass(frozen=True)
+class ModuleForm:
+    """One torch.nn class as a form of a kind.
+
+    `call` is its forward's signature in the kind's names. Every other argument of the kind is the
+    module's attribute of that name; `attributes` says where that is not so. `construct` gives the
+    constructor's arguments that are not the kind's. `matches` says which configurations the class
+    can be built for; `opaque` that the weights are implied.
+    """
+
+    module: type[nn.Module]
+    kind: str
+    call: str = "input"
+    attributes: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    construct: Callable[[Arguments], dict[str, Any]] | None = None
+    matches: Callable[[Arguments], bool] = lambda arguments: True
+    opaque: bool = False
+
+    def bind(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
+        arguments = bind(parse_signature(self.call), args, kwargs, self.module.__name__)
+        packed = arguments.get("input")
+        if isinstance(packed, PackedSequence):
+            arguments |= {
+                "input": packed.data,
+                **dict(zip(PACKED, packed[1:], strict=True)),
+                "batch_sizes": packed.batch_sizes.tolist(),
+                "batch_first": False,  # rows lie step after step, whatever the layer is told
+            }
+        for name, parameter in KINDS[self.kind].signature.parameters.items():
+            if name in arguments or name == "weight_dtype":
+                continue
+            if name in self.attributes:
+                arguments[name] = self.attributes[name](module)
+            elif hasattr(module, name):
+                arguments[name] = getattr(module, name)
+            elif parameter.default is inspect.Parameter.empty:
+                raise UnsupportedError(f"{self.module.__name__} has no {name!r}")
+            if any(t.dim() == 0 for t in tensors(arguments.get(name))):
+                raise UnsupportedError(f"{name!r} of {self.module.__name__} is a tensor, no number")
+        if self.opaque:
+            weight = next(module.parameters(), None)
+            first = next((a for a in arguments.values() if isinstance(a, Tensor)), None)
+            if weight is not None and first is not None and weight.dtype != first.dtype:
+                arguments["weight_dtype"] = weight.dtype
+        return self.kind, arguments
+
+    def takes(self, names: Iterable[str]) -> bool:
+        """Return whether the class or its forward has arguments of these names.
+
+        A function may have more: `nn.Softmax` has no `dtype`, which softmax has.
+        """
+        of_call = parse_signature(self.call).parameters
+        known = {*of_call, *self._constructor_names(), *self.attributes, *_OF_ANY}
+        return known.issuperset(names)
+
+    def _constructor_names(self) -> set[str]:
+        names = set(inspect.signature(self.module.__init__).parameters)
+        if "kwargs" in names:
+            # recurrent layers hand what they are given to their base
+            names = set(KINDS[self.kind].signature.parameters)
+            names -= {*parse_signature(self.call).parameters, "training", "weight_dtype"}
+        return names
+
+    def constructor_arguments(self, arguments: Arguments) -> dict[str, Any]:
+        names = self._constructor_names()
+        found = {n: arguments[n] for n in names if n in arguments and n not in ("weight", "bias")}
+        bias = arguments.get("bias")
+        if "bias" in names:
+            found["bias"] = bias if isinstance(bias, bool) else bias is not None
+        return found | (self.construct(arguments) if self.construct else {})
+
+
+# attributes that a subclass may define without changing its computation
+_HARMLESS = frozenset(
+    [
+        "__init__",
+        "__module__",
+        "__doc__",
+        "__qualname__",
+        "__annotations__",
+        "__firstlineno__",
+        "__constants__",
+        "__static_attributes__",
+        "__annotate__",
+        "__annotate_func__",
+        "__parameters__",
+        "extra_repr",
+        "reset_parameters",
+        "_reset_parameters",
+        "init_weights",
+        "_init_weights",
+        "__repr__",
+    ]
+)
+
+
+def _norm_sizes(arguments: Arguments) -> dict[str, Any]:
+    return {
+        "num_features": arguments["input"].shape[1],
+        "affine": arguments.get("weight") is not None,
+        "track_running_stats": arguments.get("running_mean") is not None,
+    }
+
+
+def _running(name: str) -> Callable[[Any], Any]:
+    return lambda m: getattr(m, name) if not m.training or m.track_running_stats else None
+
+
+def _activation_name(module: Any) -> str:
+    function = module.activation
+    name = getattr(function, "__name__", type(function).__name__.lower())
+    if name not in ("relu", "gelu"):
+        raise UnsupportedError(f"activation {name!r} has no name that the layer can be built with")
+    if isinstance(function, nn.GELU) and function.approximate != "none":
+        raise UnsupportedError("a tanh GELU cannot be given to the layer by name")
+    return name
+
+
+_LAYER: Mapping[str, Callable[[Any], Any]] = {
+    "d_model": lambda m: m.self_attn.embed_dim,
+    "nhead": lambda m: m.self_attn.num_heads,
+    "dim_feedforward": lambda m: m.linear1.out_features,
+    "dropout": lambda m: m.dropout.p,
+    "activation": _activation_name,
+    "layer_norm_eps": lambda m: m.norm1.eps,
+    "batch_first": lambda m: m.self_attn.batch_first,
+    "bias": lambda m: m.linear1.bias is not None,
+}
+_PADS = {
+    "Constant": "constant",
+    "Reflection": "reflect",
+    "Replication": "replicate",
+    "Circular": "circular",
+    "Zero": "constant",
+}
+
+
+def _ranked_forms(n: int) -> Iterator[ModuleForm]:
+    def sizes(arguments: Arguments, transposed: bool = False) -> dict[str, Any]:
+        first, second, *kernel = arguments["weight"].shape
+        second *= arguments["groups"]
+        channels = (first, second) if transposed else (second, first)
+        names = ("in_channels", "out_channels", "kernel_size")
+        return dict(zip(names, (*channels, tuple(kernel)), strict=True))
+
+    yield ModuleForm(getattr(nn, f"Conv{n}d"), f"conv{n}d", construct=sizes)
+    transposed = partial(sizes, transposed=True)
+    yield ModuleForm(getattr(nn, f"ConvTranspose{n}d"), f"conv_transpose{n}d", construct=transposed)
+    yield from (_batch_norm(n, rank) for rank in ((2, 3) if n == 1 else (n + 2,)))
+    yield ModuleForm(
+        getattr(nn, f"InstanceNorm{n}d"),
+        "instance_norm",
+        attributes={"use_input_stats": lambda m: m.training or not m.track_running_stats},
+        construct=_norm_sizes,
+        matches=lambda arguments: arguments["input"].dim() == n + 2,
+    )
+    yield from (
+        _pad(n, name, mode) for name, mode in _PADS.items() if hasattr(nn, f"{name}Pad{n}d")
+    )
+
+
+def _batch_norm(n: int, rank: int) -> ModuleForm:
+    return ModuleForm(
+        getattr(nn, f"BatchNorm{n}d"),
+        "batch_norm",
+        attributes={
+            "training": lambda m: bool(
+                m.training or (m.running_mean is None and m.running_var is None)
+            ),
+            "running_mean": _running("running_mean"),
+            "running_var": _running("running_var"),
+        },
+        construct=_norm_sizes,
+        matches=lambda arguments: arguments["input"].dim() == rank,
+    )
+
+
+def _pad(n: int, name: str, mode: str) -> ModuleForm:
+    return ModuleForm(
+        getattr(nn, f"{name}Pad{n}d"),
+        "pad",
+        attributes={
+            "pad": lambda m: m.padding,
+            "mode": lambda m: mode,
+            "value": lambda m: getattr(m, "value", None),
+        },
+        construct=lambda a: (
+            {"padding": tuple(a["pad"])}
+            | ({"value": a.get("value") or 0.0} if mode == "constant" else {})
+        ),
+        matches=lambda a: a["mode"] == mode and len(a["pad"]) == 2 * n,
+    )
+
+
+def _named_sizes(*names: str) -> Callable[[Arguments], dict[str, Any]]:
+    return lambda arguments: dict(zip(names, arguments["weight"].shape, strict=True))
+
+
+def _never(arguments: Arguments) -> bool:
+    return False
+
+
+def _plain_forms() -> Iterator[ModuleForm]:
+    for kind in KINDS.values():
+        for name, signature, _ in declared(kind):
+            if name.startswith("nn.") and hasattr(nn, name[3:]):
+                yield ModuleForm(getattr(nn, name[3:]), kind.name, signature or "input")
+    yield ModuleForm(nn.Linear, "linear", construct=_named_sizes("out_features", "in_features"))
+    yield ModuleForm(
+        nn.Bilinear,
+        "bilinear",
+        "input1, input2",
+        construct=_named_sizes("out_features", "in1_features", "in2_features"),
+    )
+    for module, norm in ((nn.LayerNorm, "layer_norm"), (nn.RMSNorm, "rms_norm")):
+        yield ModuleForm(
+            module, norm, construct=lambda a: {"elementwise_affine": a.get("weight") is not None}
+        )
+    yield ModuleForm(
+        nn.GroupNorm,
+        "group_norm",
+        construct=lambda a: {
+            "num_channels": a["input"].shape[1],
+            "affine": a.get("weight") is not None,
+        },
+    )
+    yield ModuleForm(nn.PReLU, "prelu", construct=lambda a: {"num_parameters": a["weight"].numel()})
+    yield ModuleForm(nn.Softmax2d, "softmax", attributes={"dim": lambda m: -3}, matches=_never)
+    yield ModuleForm(
+        nn.Unflatten,
+        "unflatten",
+        attributes={"sizes": lambda m: m.unflattened_size},
+        construct=lambda a: {"unflattened_size": a["sizes"]},
+    )
+    yield ModuleForm(
+        nn.PairwiseDistance, "pairwise_distance", "x1, x2", attributes={"p": lambda m: m.norm}
+    )
+    yield ModuleForm(nn.Upsample, "interpolate")
+    yield ModuleForm(nn.UpsamplingNearest2d, "interpolate", matches=_never)
+    yield ModuleForm(nn.UpsamplingBilinear2d, "interpolate", matches=_never)
+    table = _named_sizes("num_embeddings", "embedding_dim")
+    yield ModuleForm(nn.Embedding, "embedding", construct=table)
+    yield ModuleForm(
+        nn.EmbeddingBag,
+        "embedding_bag",
+        "input, offsets=None, per_sample_weights=None",
+        construct=table,
+    )
+
+
+def _opaque_forms() -> Iterator[ModuleForm]:
+    packed = f"input, hx=None, *, {'=None, '.join(PACKED)}=None"
+    dropout = {"dropout": lambda m: m.dropout if m.training else 0.0}
+    for kind, layer, cell in (
+        ("lstm", nn.LSTM, nn.LSTMCell),
+        ("gru", nn.GRU, nn.GRUCell),
+        ("rnn", nn.RNN, nn.RNNCell),
+    ):
+        yield ModuleForm(layer, kind, packed, attributes=dropout, opaque=True)
+        yield ModuleForm(cell, f"{kind}_cell", "input, hx=None", opaque=True)
+    attention = {
+        "bias": lambda m: m.in_proj_bias is not None,
+        "add_bias_kv": lambda m: m.bias_k is not None,
+        "kdim": lambda m: None if m.kdim == m.embed_dim else m.kdim,
+        "vdim": lambda m: None if m.vdim == m.embed_dim else m.vdim,
+    }
+    for module, kind, attributes in (
+        (nn.MultiheadAttention, "multi_head_attention", attention),
+        (nn.TransformerEncoderLayer, "transformer_encoder_layer", _LAYER),
+        (nn.TransformerDecoderLayer, "transformer_decoder_layer", _LAYER),
+    ):
+        # the forward's arguments stand before the `*` of the kind's, the constructor's behind it
+        call = KINDS[kind].spelled.partition(", *, ")[0]
+        yield ModuleForm(module, kind, call, attributes=attributes, opaque=True)
+
+
+FORMS = [*(form for n in (1, 2, 3) for form in _ranked_forms(n)), *_plain_forms(), *_opaque_forms()]
+_BY_CLASS: dict[type, ModuleForm] = {form.module: form for form in reversed(FORMS)}
+
+
+def module_form(module: nn.Module) -> ModuleForm | None:
+    """Return the form of a module's class, None where it computes something of its own."""
+    for cls in type(module).__mro__:
+        if cls in _BY_CLASS:
+            return _BY_CLASS[cls]
+        if not vars(cls).keys() <= _HARMLESS:
+            return None
+    return None
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Return whether nothing was attached to the module that could compute besides its class."""
+    if "forward" in vars(module) or parametrize.is_parametrized(module):
+        return False
+    return not (module._forward_hooks or module._forward_pre_hooks)
+
+
+def forms_of_kind(kind: str) -> list[ModuleForm]:
+    return [form for form in FORMS if form.kind == kind]
+
 
 _ATOMS = {type(None), bool, int, float, str}
 

@@ -14,8 +14,7 @@ from opdb.bench.run import Budget, bench, pending
 from opdb.bench.session import Platform, current_settings, detect
 from opdb.errors import CannotMeasureError, InputError
 from opdb.growth import benched_configurations
-from opdb.plan.ranking import Step
-from opdb.plan.survey import Estimated, Survey, prices, run_seconds, survey
+from opdb.plan.survey import Estimated, Step, Survey, prices, run_seconds, survey
 from opdb.predict.predictor import Answer, Predictor, predictor_for
 from opdb.progress import Display
 from opdb.records import Configuration, Mode, Stored, Workload

@@ -24,7 +24,8 @@ from opdb.derive.quiet import LEAST_BLOCKS, CallForm
 from opdb.derive.runs import RunCost, run_cost
 from opdb.derive.statistics import typical_on
 from opdb.errors import DatabaseError, InputError, NothingMeasuredError, UnknownNameError
-from opdb.footprint import resident_bytes
+from opdb.kinds.registry import is_forcible, relevant_setting
+from opdb.memory import resident_bytes
 from opdb.predict.compose import inputs_in_pass
 from opdb.predict.generation import InPart, Interpolated, between_steps
 from opdb.predict.timeline import Pass, PredictionInputs, with_estimates
@@ -46,7 +47,6 @@ from opdb.records import (
     RunRatios,
     Workload,
 )
-from opdb.settings import is_forcible, relevant_setting
 from opdb.store import Measured, Store
 from opdb.units import plural
 

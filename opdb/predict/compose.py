@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from opdb.derive.costs import HOT_ALONE
-from opdb.footprint import is_kept, may_be_kept_in_part
 from opdb.kinds import get_kind
+from opdb.memory import is_kept, may_be_kept_in_part
 from opdb.predict.intervals import (
     ENERGY_ERROR,
     TIME_ERROR,
@@ -19,18 +19,21 @@ from opdb.predict.intervals import (
     shared_half_width,
     sum_half_width,
 )
-from opdb.predict.limit import Load, Scaling, clock_share, scalings
 from opdb.predict.sizes import shares_of, sizes_of
 from opdb.predict.timeline import (
     HostTimes,
+    Load,
     Pass,
     PeerRatios,
     PredictionInputs,
+    Scaling,
     Span,
     Step,
     TimedPass,
+    clock_share,
     eager_time_s,
     is_one_graph,
+    scalings,
     steady_pass,
     timed_pass,
     with_estimates,
@@ -48,7 +51,7 @@ from opdb.records import (
     mean_of,
     positive_interval,
 )
-from opdb.records.cost import BETWEEN, OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
+from opdb.records.measurement import BETWEEN, OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from opdb.units import plural, show, show_share
 
 # The share of each configuration in the time and the energy of a pass.

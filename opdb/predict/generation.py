@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from opdb.footprint import bytes_moved, weight_bytes
 from opdb.growth import (
     Growth,
     NotAlikeError,
@@ -24,6 +23,7 @@ from opdb.growth import (
 from opdb.kinds import get_kind
 from opdb.kinds.products import active_groups
 from opdb.kinds.view import spec_bytes
+from opdb.memory import bytes_moved, weight_bytes
 from opdb.predict.compose import Interval, Prediction
 from opdb.predict.timeline import EstimatedCosts
 from opdb.records import (
@@ -34,7 +34,7 @@ from opdb.records import (
     Workload,
     mean_of,
 )
-from opdb.records.cost import BETWEEN
+from opdb.records.measurement import BETWEEN
 
 # From the passes of a generation to the whole: one prefill, and a step for each further token.
 

@@ -7,40 +7,35 @@ Nothing here imports torch or a database.
 
 from __future__ import annotations
 
-from opdb.records.board import (
+from opdb.records.measurement import (
+    AfterOthers,
     Board,
     BoardCalibration,
+    CalibratedCall,
     Calibration,
     Campaign,
+    Cost,
     Device,
     Host,
-    MeterTest,
-    Series,
-    Trace,
-)
-from opdb.records.cost import (
-    AfterOthers,
-    Cost,
-    OperatingPoint,
-    Quantity,
-    RunRatio,
-    RunRatios,
-    mean_of,
-    positive_interval,
-)
-from opdb.records.harvest import Harvest, Stored
-from opdb.records.measurement import (
-    CalibratedCall,
     HostCalibration,
     HostVisit,
     KernelCounts,
+    MeterTest,
     ModelRun,
     Neighbours,
+    OperatingPoint,
     Profile,
+    Quantity,
+    RunRatio,
+    RunRatios,
+    Series,
     Stretch,
+    Trace,
     Visit,
+    mean_of,
+    positive_interval,
 )
-from opdb.records.words import (
+from opdb.records.workload import (
     ALGORITHM_SETTING,
     CAPTURED_MODE,
     COMPILED_MODES,
@@ -52,24 +47,24 @@ from opdb.records.words import (
     WORKLOAD_FORMAT,
     Access,
     Before,
+    Call,
+    Configuration,
     Form,
+    Harvest,
     Json,
     Mode,
     Outcome,
     Outputs,
+    PassMemory,
     Phase,
     Role,
+    Stored,
     Weights,
+    Workload,
     canonical_json,
     content_key,
     is_forced,
     is_slug,
-)
-from opdb.records.workload import (
-    Call,
-    Configuration,
-    PassMemory,
-    Workload,
     made,
 )
 

@@ -4,21 +4,106 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, Literal, TypeAlias
 
-from opdb.records.words import (
-    CONFIGURATION_FORMAT,
-    GRADIENTS,
-    WORKLOAD_FORMAT,
-    Form,
-    Json,
-    Phase,
-    canonical_json,
-    content_key,
+# The words that records are written in, and the one text and key of a JSON value.
+
+CONFIGURATION_FORMAT = 1
+WORKLOAD_FORMAT = 1
+SLUG_ALLOWED = "lower-case letters, digits, '-', '.' and '_', 100 at most, a letter or digit first"
+"""The rule for a device's slug, in words."""
+
+GRADIENTS = "gradients"
+"""The input of a backward pass that lists the gradients of the call's outputs."""
+
+Json: TypeAlias = Any
+"""A JSON value: None, bool, int, float, str, list or dict of the same."""
+
+Form: TypeAlias = Literal["module", "function"]
+Mode: TypeAlias = Literal[
+    "eager",
+    "graph",
+    "compile",
+    "compile:reduce-overhead",
+    "compile:max-autotune",
+    "dynamo",
+    "trace",
+]
+"""How work is issued: unchanged, as one CUDA graph, by torch.compile (after the colon the mode that
+it is told), as dynamo's graphs without a compiler, as a graph that torch.jit traced."""
+
+COMPILED_MODES: tuple[Mode, ...] = ("compile", "compile:reduce-overhead")
+"""Modes that run the kernels which inductor makes by default."""
+
+CAPTURED_MODE: Mode = "graph"
+"""The mode that runs what a model calls while a CUDA graph captures it."""
+
+Phase: TypeAlias = Literal["inference", "training", "prefill", "decode", "generate"]
+
+DECODING: tuple[Phase, ...] = ("decode", "generate")  # which give new tokens one by one
+
+Role: TypeAlias = Literal["measurement", "limited", "anchor", "duplicate"]
+"""`limited`: the power limit pulled the clock down, so the visit counts for that clock alone.
+`duplicate`: a measurement made once more, blind, to see whether stated intervals hold."""
+
+Weights: TypeAlias = Literal["cold", "hot"]
+Outputs: TypeAlias = Literal["fresh", "reused"]
+"""Where calls write: to memory that the L2 has evicted, or to that of the output before last."""
+
+Access: TypeAlias = Literal["model", "reused", "streamed", "chain"]
+"""What calls find in the caches: `model`: what they find inside a model; `reused`: one input, one
+set of weights; `streamed`: inputs that step through a large array; `chain`: the output before."""
+
+Before: TypeAlias = Literal["itself", "code", "stream"]
+"""What ran before a call, but for the kernels that write its inputs: the same call; a kernel with
+more code than an instruction cache holds; a stream through more memory than the L2 holds."""
+
+ALGORITHM_SETTING = "convolution_algorithm"
+"""The setting that names the algorithm which a convolution was forced to take.
+
+Where it is absent, torch chose. Measurements under it never stand in for usual ones."""
+
+ELSEWHERE = "elsewhere"
+"""The fact of a run under an algorithm that names its convolutions which ran otherwise, and how;
+absent: none did."""
+
+Outcome: TypeAlias = Literal["ok", "unsupported", "out_of_memory", "error"]
+
+
+_SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
 )
+
+
+def canonical_json(value: Json) -> str:
+    """Return the one JSON text of a value: sorted keys, no blanks, no NaN.
+
+    Raises:
+        ValueError: a float is NaN or infinite (the describer must spell those as objects).
+    """
+    return _CANONICAL.encode(value)
+
+
+def is_slug(text: str) -> bool:
+    """Return whether a text may name a device: it also stands in the names of files."""
+    return _SLUG.fullmatch(text) is not None
+
+
+def is_forced(setting: str) -> bool:
+    """Return whether a visit's setting (JSON text) forced a convolution to take an algorithm."""
+    return f'"{ALGORITHM_SETTING}":' in setting
+
+
+def content_key(value: Json) -> str:
+    """Return the SHA-256 (hex) of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,3 +352,56 @@ class Workload:
             configuration = calls[which].configuration
             counts[configuration] = counts.get(configuration, 0) + times
         return counts
+
+
+# The result of a harvest, and the parts of it that are stored.
+
+
+@dataclass(frozen=True)
+class Harvest:
+    """The calls of a model, and those while a CUDA graph captures it, where they differ.
+
+    `failure` says why the latter is not known of a model that asks whether it is captured.
+    A harvest of the same `fingerprint` finds the same; None where that is not known. `notes` say
+    in words what else is unusual about how it was found.
+    """
+
+    workload: Workload
+    captured: Workload | None = None
+    failure: str | None = None
+    fingerprint: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def in_mode(self, mode: Mode) -> Workload:
+        """Return what the model calls in a mode."""
+        captured = self.captured if mode == CAPTURED_MODE else None
+        return captured or self.workload
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A harvest and how it came to be known: from the database, or by harvesting just now.
+
+    `harvest_s` is what the harvest took, in seconds; None of one that was stored before. `stale`
+    counts the runs that were measured when the model made other calls. `unsaved` says why a harvest
+    is not stored, where it is not.
+    """
+
+    found: Harvest
+    stale: int = 0
+    harvest_s: float | None = None
+    unsaved: str | None = None
+
+    @property
+    def workload(self) -> Workload:
+        """The calls of the model."""
+        return self.found.workload
+
+    @property
+    def stood(self) -> bool:
+        """Whether it was stored before."""
+        return self.harvest_s is None
+
+    def in_mode(self, mode: Mode) -> Workload:
+        """Return what the model calls in a mode, as far as it is not stored beside the workload."""
+        return self.found.in_mode(mode)

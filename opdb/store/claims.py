@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 
 from opdb.store import schema
-from opdb.store.connecting import LEASE_S, Claim
+from opdb.store.database import LEASE_S, Claim
 from opdb.store.rows import in_parts, insert_into
 from opdb.store.store import Store
 

@@ -127,7 +127,7 @@ workload = Table(
     column("captured", TRUTH, server_default=false()),
     # Whether only a sweep asked for it: then none of its calls is pending.
     column("swept", TRUTH, server_default=false()),
-    # The bytes that a pass touches (`opdb.footprint`); NULL until a bench is planned with it.
+    # The bytes that a pass touches (`opdb.memory`); NULL until a bench is planned with it.
     column("touched_bytes", BYTES, nullable=True),
     # A digest of all that its harvest depended on: with the same one, another harvest finds the
     # same. NULL where that is not known, or it was not harvested here.

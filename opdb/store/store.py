@@ -42,7 +42,7 @@ from opdb.records import (
     canonical_json,
 )
 from opdb.store import rows, schema, visits
-from opdb.store.connecting import Claim, Connected
+from opdb.store.database import Claim, Connected
 from opdb.store.fields import field_of, read_json, read_run_ratios, run_ratios_as_json
 from opdb.store.rows import (
     Repeated,

@@ -36,7 +36,7 @@ from opdb.records import (
     Workload,
 )
 from opdb.store import rows, schema
-from opdb.store.connecting import Claim, Connected, check_held
+from opdb.store.database import Claim, Connected, check_held
 from opdb.store.fields import read_json
 from opdb.store.raw import APART, are_left_out, blocks
 from opdb.store.rows import (

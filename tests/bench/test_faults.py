@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from opdb.bench import run
-from opdb.bench import run as rounds
 from opdb.bench import session as session_module
 from opdb.bench import visit as visit_module
 from opdb.bench.model import run_of
@@ -113,7 +112,7 @@ def test_a_bench_whose_gpu_falls_off_keeps_its_visits_and_the_next_goes_on(
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(rounds, "visit", visited)
+        patch.setattr(run, "visit", visited)
         ran = opdb("bench", "--device", "cpu", "--quiet", "--duplicates", 0)
     assert ran.status == 3 and ran.err.count("\n") == 1
     assert re.search(SAID, ran.err) and "nvidia-smi" in ran.err

@@ -20,10 +20,10 @@ from opdb.bench.run import BenchResult, _fitted, bench
 from opdb.bench.session import detect
 from opdb.bench.visit import built, check_algorithms
 from opdb.errors import CannotMeasureError, UnsupportedError
+from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.operators import build
 from opdb.predict.predictor import predictor_for
 from opdb.records import Configuration
-from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
 from tests.algorithms.stand_in import REFUSAL, stand_in
 from tests.bench.calls import CONV, IMAGE, RELU, workload

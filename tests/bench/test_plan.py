@@ -28,10 +28,10 @@ from opdb.bench.session import Session, new_id
 from opdb.bench.visit import VisitRequest, visit
 from opdb.derive.costs import REJECTED
 from opdb.derive.statistics import PooledSpread, half_width, visit_deviation
-from opdb.footprint import touched_bytes
 from opdb.growth import benched_configurations
+from opdb.kinds.registry import DEFAULT_SETTINGS
+from opdb.memory import touched_bytes
 from opdb.records import Board, Configuration, Outcome
-from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store, open_store
 from tests import published
 from tests.bench.calls import ADD_IN_PLACE, CONV, RELU, RELU_IN_PLACE, SQUARE, UNKNOWN, workload

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from opdb.bench import profiles
-from opdb.bench import profiles as profiled
 from opdb.bench.profiles import Lens, profile_calls
 from opdb.bench.session import Platform, detect
 from opdb.errors import CannotMeasureError
@@ -89,7 +88,7 @@ def test_a_program_that_ends_early_is_told(
 
 def test_a_job_is_run_call_by_call() -> None:
     call, unknown = relu(8, inplace=True), Configuration("no such kind")
-    job = profiled.ProfilingJob("cpu", "GPU-0", "made-up-gpu", "", [call.json, unknown.json], "")
-    reasons = profiled.run(job)
+    job = profiles.ProfilingJob("cpu", "GPU-0", "made-up-gpu", "", [call.json, unknown.json], "")
+    reasons = profiles.run(job)
     assert reasons[call.key] is None
     assert str(reasons[unknown.key]).startswith("unsupported: unknown kind 'no such kind'")

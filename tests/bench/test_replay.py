@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from opdb.bench import replay
-from opdb.bench import replay as stretches
 from opdb.bench.replay import (
     FEW_COPIES,
     L2_EXCESS,
@@ -334,7 +333,7 @@ def test_a_device_keeps_up_with_the_host_that_is_done_soon_after_it(
     late_s: float, outrun: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, timing = Behind(late_s), Timing(0.5, 1.0, long=True)
-    monkeypatch.setattr(stretches, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
+    monkeypatch.setattr(replay, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
     found = observe(clock.issue, 1, clock, NoMeter("none"), timing)
     assert found.stretch.replay_times_s == (2.0 + late_s,) == (found.stretch.duration_s,)
     assert (found.waited_share, found.outrun_share) == (0.0, outrun)
@@ -350,8 +349,7 @@ def test_gaps_lower_the_busy_share_and_are_not_timed(monkeypatch: pytest.MonkeyP
     clock = SimpleNamespace(
         monotonic=lambda: now_s[0], perf_counter=lambda: now_s[0], sleep=pass_by
     )
-    for module in (replay, stretches):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(replay, "time", clock)
     timing = Timing(0.01, 0.08, gap_s=REPLAY_S / 2)
     found = observe(lambda: pass_by(REPLAY_S), 1, CpuClock(), NoMeter("none"), timing).stretch
     assert found.replay_times_s == pytest.approx((REPLAY_S,) * 14), "14 of 6 ms are over 80 ms"

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from opdb.bench import calibrate, run
-from opdb.bench import run as rounds
 from opdb.bench.plan import MAX_REDONE, BenchRequest, Share
 from opdb.bench.run import Anchors, BenchCampaign, BenchResult, Budget
 from opdb.bench.session import Session, new_id
@@ -115,7 +114,7 @@ def test_duplicates_are_measured_blind_and_stored_apart(
         asked.append(request)
         return visit(session, request)
 
-    monkeypatch.setattr(rounds, "visit", watched)
+    monkeypatch.setattr(run, "visit", watched)
     result = benched(store, duplicates=1.0)
     assert {request.role for request in asked} == {"measurement"}
     assert roles(store, result.board) == {
@@ -182,15 +181,15 @@ def anchored(
     """Anchors as on a GPU, which the processor measures; and a clock to set."""
     store.save_campaign(session.campaign)
     at_s = [1000.0]
-    monkeypatch.setattr(rounds, "ANCHORS", (RELU, SQUARE))
+    monkeypatch.setattr(run, "ANCHORS", (RELU, SQUARE))
     made = Anchors(session, store)
     template = visit(session, VisitRequest(RELU, role="anchor"))[0]
 
     def quick(session: Session, request: VisitRequest) -> list[Visit]:
         return [replace(template, id=new_id(), configuration=request.configuration.key)]
 
-    monkeypatch.setattr(rounds, "visit", quick)
-    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: at_s[0]))
+    monkeypatch.setattr(run, "visit", quick)
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: at_s[0]))
     monkeypatch.setattr(Session, "on_gpu", True)
     return made, at_s
 
@@ -224,10 +223,10 @@ def test_anchors_at_an_end_are_those_that_no_campaign_measured_for_ten_minutes(
     later.at_an_end()
     later.when_due()
     assert later.made == 0
-    at_s[0] += rounds.ANCHOR_VALID_S + 1
+    at_s[0] += run.ANCHOR_VALID_S + 1
     later.at_an_end()
     assert later.made == 2
-    at_s[0] -= 2 * rounds.ANCHOR_VALID_S  # a moment of the future tells nothing
+    at_s[0] -= 2 * run.ANCHOR_VALID_S  # a moment of the future tells nothing
     later.at_an_end()
     assert later.made == 4
 
@@ -287,15 +286,15 @@ def test_base_power_is_measured_anew_in_further_campaigns(
         made = replace(template, id=new_id(), campaign=session.campaign.id, role=request.role)
         return [replace(made, configuration=request.configuration.key)]
 
-    monkeypatch.setattr(rounds, "visit", quick)
-    monkeypatch.setattr(rounds, "ANCHORS", (RELU,))
-    monkeypatch.setattr(rounds, "ANCHOR_EVERY_S", 0.0)
-    monkeypatch.setattr(rounds, "seconds_since", lambda moment: ages_s.pop(0))
+    monkeypatch.setattr(run, "visit", quick)
+    monkeypatch.setattr(run, "ANCHORS", (RELU,))
+    monkeypatch.setattr(run, "ANCHOR_EVERY_S", 0.0)
+    monkeypatch.setattr(run, "seconds_since", lambda moment: ages_s.pop(0))
     monkeypatch.setattr(calibrate, "_run_for", lambda load, seconds: None)  # waits for a GPU
     monkeypatch.setattr(Session, "on_gpu", True)
     ages_s: list[float] = []
     made = rounds_of(session, store)
-    ages_s += [rounds.BASE_POWER_EVERY_S - 1, rounds.BASE_POWER_EVERY_S + 1, 0.0]
+    ages_s += [run.BASE_POWER_EVERY_S - 1, run.BASE_POWER_EVERY_S + 1, 0.0]
     job = VisitRequest(RELU)
     assert made.make([job, job, job], lambda _: [job, job, job])
     first, second = store.campaigns()

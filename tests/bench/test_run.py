@@ -14,7 +14,6 @@ import pytest
 from opdb.algorithms.names import DEFAULT, algorithm_named
 from opdb.bench import host as host_times
 from opdb.bench import run
-from opdb.bench import run as rounds
 from opdb.bench.plan import ROUNDS, SPREAD_SHARE, BenchRequest, is_duplicated
 from opdb.bench.run import BenchResult, bench, readings
 from opdb.bench.session import detect
@@ -145,13 +144,13 @@ def test_failures_in_a_row_end_the_bench(store: Store) -> None:
     inputs = dict(IMPOSSIBLE.inputs)
     many = [
         Configuration("conv2d", {"dilation": [n, n]}, inputs)
-        for n in range(2, rounds.MAX_FAILURES_IN_A_ROW + 4)
+        for n in range(2, run.MAX_FAILURES_IN_A_ROW + 4)
     ]
     store.save_workload(workload(*many))
     with pytest.raises(CannotMeasureError, match=r"8 configurations failed in a row.*channels"):
         benched(store)
     kept = store.visits(store.campaigns()[0].board.uuid)
-    assert [v.outcome for v in kept] == ["error"] * rounds.MAX_FAILURES_IN_A_ROW
+    assert [v.outcome for v in kept] == ["error"] * run.MAX_FAILURES_IN_A_ROW
 
 
 def test_ctrl_c_keeps_visits_and_derives_their_costs(store: Store) -> None:

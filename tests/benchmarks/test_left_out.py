@@ -17,7 +17,7 @@ from benchmarks.left_out import (
 )
 from opdb.commands.validate import MEASURES, errors_of, inside
 from opdb.predict.predictor import predictor_for
-from opdb.records.cost import ROOFLINE_ALONE
+from opdb.records.measurement import ROOFLINE_ALONE
 from opdb.store import open_store
 from tests import published
 

@@ -255,9 +255,9 @@ def test_configurations_that_several_models_share_are_counted_and_come_first(
 
 def test_a_model_whose_size_is_not_known_is_measured_first(opdb: Opdb, tmp_path: Path) -> None:
     """A kind of another version, next to one that is known."""
+    from opdb.kinds.registry import DEFAULT_SETTINGS
     from opdb.plan.survey import planned, survey
     from opdb.records import Device
-    from opdb.settings import DEFAULT_SETTINGS
     from opdb.significance import Significance
 
     strange, plain = workload(UNKNOWN, RELU), workload(RELU, HUGE, name="plain")
@@ -271,9 +271,9 @@ def test_a_model_whose_size_is_not_known_is_measured_first(opdb: Opdb, tmp_path:
 
 
 def test_shares_below_the_lists_threshold_are_left_out() -> None:
+    from opdb.kinds.registry import DEFAULT_SETTINGS
     from opdb.plan.survey import survey
     from opdb.records import Device
-    from opdb.settings import DEFAULT_SETTINGS
     from opdb.significance import Significance
 
     tiny = Configuration("relu", {}, {"input": {"shape": [4], "dtype": "float32"}})

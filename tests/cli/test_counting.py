@@ -15,9 +15,9 @@ import pytest
 from opdb.bench.session import Platform, detect
 from opdb.errors import InputError
 from opdb.kinds import KINDS
+from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.predict.predictor import predictor_for
 from opdb.records import Board, Configuration, KernelCounts, Profile, Workload
-from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store, open_store
 from opdb.studies.roofline.counted import (
     compare,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from opdb.derive.__main__ import run as derive
+from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.records import Quantity, Stretch
-from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import open_store
 from opdb.store.deriving import derive_costs
 from tests import published

@@ -19,6 +19,7 @@ from opdb.commands.doctor import NO_HOST_TIMES, calibrate_host_in
 from opdb.commands.measure import Measured, MeasuredRun
 from opdb.derive.costs import host_quantities
 from opdb.derive.runs import QUIET_BLOCKS, run_cost
+from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.meters import NoMeter
 from opdb.predict.predictor import LEAST_CALLS, predictor_for, workloads_to_time
 from opdb.records import (
@@ -30,7 +31,6 @@ from opdb.records import (
     MeterTest,
     Workload,
 )
-from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store, open_store
 from opdb.this_host import this_host
 from tests import published

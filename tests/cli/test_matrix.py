@@ -25,7 +25,7 @@ from opdb.runs import DriverOptions
 from opdb.spec import ModelSpec
 from opdb.store import open_store
 from opdb.store.claims import held
-from opdb.store.connecting import Claim
+from opdb.store.database import Claim
 from opdb.studies.train.running import Training, train_alone
 from tests.cli.conftest import Opdb
 from tests.matrix import short

@@ -15,10 +15,10 @@ import pytest
 from opdb.algorithms.names import algorithm_named
 from opdb.derive.costs import ESTIMATOR
 from opdb.errors import InputError
+from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.predict.compose import Prediction
 from opdb.predict.predictor import Predictor, predictor_for
 from opdb.records import ELSEWHERE, Json, Workload
-from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store, open_store
 from tests import published
 from tests.algorithms.stand_in import REFUSAL, stand_in

@@ -16,10 +16,10 @@ import pytest
 
 from opdb.distribution import install
 from opdb.errors import InputError
+from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.meters.ncu import UNITS
 from opdb.predict.predictor import predictor_for
 from opdb.records import Board, BoardCalibration, Configuration, KernelCounts, Mode, Profile
-from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import open_store
 from opdb.studies.roofline.peaks import (
     DATA_SHEETS,

@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from opdb.cli import console, main
-from opdb.layout import escaped, width_of
-from opdb.tables import Column, Table, csv_text
+from opdb.tables import Column, Table, csv_text, escaped, width_of
 from tests import published
 from tests.cli.conftest import Opdb, Ran
 from tests.paths import ROOT

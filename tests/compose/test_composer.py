@@ -11,7 +11,7 @@ import pytest
 
 from opdb.derive.boards import Factor, Factors
 from opdb.derive.costs import HOT_ALONE
-from opdb.footprint import touched_bytes
+from opdb.memory import touched_bytes
 from opdb.predict.compose import (
     NO_CALLS,
     STARTED_EARLIER_S,

@@ -8,24 +8,22 @@ from typing import Any
 
 import pytest
 
-from opdb.footprint import resident_bytes
+from opdb.memory import resident_bytes
 from opdb.predict.compose import _cost, compose, schedule
-from opdb.predict.limit import (
+from opdb.predict.timeline import (
     BEYOND_CACHES,
     LOWEST_SHARE,
     USUAL_ENERGY_EXPONENT,
     USUAL_TIME_EXPONENT,
     Load,
-    Scaling,
-    clock_share,
-    scalings,
-)
-from opdb.predict.timeline import (
     Pass,
     PredictionInputs,
+    Scaling,
     Step,
     Traffic,
+    clock_share,
     eager_time_s,
+    scalings,
     steady_pass,
     timed_pass,
     written_back,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from opdb.estimates.baselines import (
+from opdb.commands._left_out import (
     BASELINES,
     apply_rule,
     nearest_neighbour,

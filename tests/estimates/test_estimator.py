@@ -26,7 +26,7 @@ from opdb.estimates.estimator import (
 )
 from opdb.estimates.features import Roofline, features
 from opdb.records import Configuration, Quantity
-from opdb.records.cost import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
+from opdb.records.measurement import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from tests.estimates.made import call, example
 
 REACH = Reach(time=2.0, energy=2.5)

@@ -24,7 +24,7 @@ from opdb.store.fields import read_json
 from opdb.store.opening import FILE, MANIFEST, SAMPLES, write_manifest
 from opdb.store.sets import opened, proved, read_set
 from opdb.studies.annotate import Index, KernelIndex, find_energies, read_profile
-from opdb.studies.train.file import load_matrix
+from opdb.studies.train.rows import load_matrix
 from opdb.summary import load_summary, mark_processed
 from tests.counters.test_report import RAW
 from tests.grid.test_file import GOOD as GRID

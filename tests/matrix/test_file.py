@@ -10,7 +10,7 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.runs import DriverOptions, ImageOptions
-from opdb.studies.train.file import Combination, load_matrix
+from opdb.studies.train.rows import Combination, load_matrix
 
 Write = Callable[[str], Path]
 

@@ -12,12 +12,11 @@ from opdb.errors import InputError
 from opdb.records import Json, ModelRun, Stretch
 from opdb.runs import DriverOptions, RunTable, State
 from opdb.store import RunState
-from opdb.studies.train.figure import draw
-from opdb.studies.train.file import Combination
 from opdb.studies.train.rows import (
     LINES,
     RUNS,
     BackendDevice,
+    Combination,
     MatrixPolicy,
     MatrixReport,
     MatrixRun,
@@ -28,6 +27,7 @@ from opdb.studies.train.rows import (
     mixed,
     remarks_of,
 )
+from opdb.studies.train.running import draw
 from tests.store import samples
 
 NO_POWER = "no power: this is a test"

@@ -189,8 +189,8 @@ def test_every_kind_can_be_described() -> None:
     from opdb.kinds.fused import NAME as FUSED
     from opdb.operators.build import SPECIAL
     from opdb.operators.call import OPTIMIZERS
+    from opdb.operators.describe import forms_of_kind
     from opdb.operators.functions import forms_by_kind
-    from opdb.operators.modules import forms_of_kind
 
     orphans = [
         name

@@ -17,7 +17,7 @@ from opdb.bench.session import detect
 from opdb.harvest.passes import harvest
 from opdb.plan import loop
 from opdb.plan.loop import BuildModel, BuildRequest, Built, build, of_model
-from opdb.plan.ranking import EPSILON, Demand, Step, rank
+from opdb.plan.survey import EPSILON, Demand, Step, rank
 from opdb.records import Configuration, Harvest, Mode, Stored
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store

@@ -12,11 +12,11 @@ import pytest
 from opdb.bench.plan import BenchRequest
 from opdb.bench.run import bench
 from opdb.bench.session import current_settings, detect
+from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.plan.survey import Estimated, base_power_w, configurations_of, costs_on, prices, survey
 from opdb.predict.predictor import predictor_for
 from opdb.predict.sizes import DOUBT, FARTHEST, shares_of, sizes_of
 from opdb.records import Configuration, Cost, Workload, mean_of
-from opdb.settings import DEFAULT_SETTINGS
 from opdb.significance import Significance
 from opdb.store import open_store
 from tests import published

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import opdb
+from opdb.commands.show import FAILED
 from opdb.commands.validate import REGIMES, RUNS, groups
 from opdb.errors import InputError, UnknownNameError
-from opdb.harvest.coverage import FAILED
 from opdb.studies.report import ReportPage
-from opdb.studies.report.content import ACCURACY, COVERAGE, MISSING, PENDING, POINTS, missing
+from opdb.studies.report.page import ACCURACY, COVERAGE, MISSING, PENDING, POINTS, missing
 from opdb.studies.roofline.report import OPERATORS, Placed
 from opdb.tables import Rows
 from tests import published

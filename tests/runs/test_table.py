@@ -28,8 +28,7 @@ from opdb.store import RunState, Store, open_store
 from opdb.store.claims import Claims, held, this_worker
 from opdb.studies import modes
 from opdb.studies.sweep.request import SweepPolicy, SweepSpec
-from opdb.studies.train.file import Combination
-from opdb.studies.train.rows import BackendDevice, MatrixPolicy, TrainingSpec
+from opdb.studies.train.rows import BackendDevice, Combination, MatrixPolicy, TrainingSpec
 from opdb.workers import Crew, Make, Work
 from tests import published
 from tests.store import samples

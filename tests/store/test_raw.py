@@ -11,7 +11,6 @@ import pytest
 
 from opdb.records import Neighbours, Stretch
 from opdb.store import raw
-from opdb.store import raw as columns
 from opdb.store.raw import decode_stretch, encode_stretch, pack, unpack
 from tests.store import samples
 
@@ -108,16 +107,16 @@ def test_a_text_with_anything_else_in_it_is_damaged(at: int) -> None:
 
 def test_what_is_written_passes_the_check_of_an_import() -> None:
     stretches = (samples.BARE_STRETCH, samples.STRETCH)
-    assert columns.STRETCH.checked(encode_stretch(stretches[1])) == stretches[1]
-    assert columns.STRETCHES.checked(raw.encode_stretches(stretches)) == stretches
-    found = columns.NEIGHBOURS.checked(raw.encode_neighbours(samples.NEIGHBOURS))
+    assert raw.STRETCH.checked(encode_stretch(stretches[1])) == stretches[1]
+    assert raw.STRETCHES.checked(raw.encode_stretches(stretches)) == stretches
+    found = raw.NEIGHBOURS.checked(raw.encode_neighbours(samples.NEIGHBOURS))
     assert found == samples.NEIGHBOURS
     after = {**samples.NEIGHBOURS.after, "stream": samples.NEIGHBOURS.after["code"]}
     of_each = replace(samples.NEIGHBOURS, after=after)
-    assert columns.NEIGHBOURS.checked(raw.encode_neighbours(of_each)) == of_each
-    assert columns.TIMES.checked(raw.encode_times((1e-6, 2e-6))) == (1e-6, 2e-6)
-    assert columns.LAYERS.checked(raw.encode_layers({})) == {}
-    assert columns.STRETCH.checked(None) is None
+    assert raw.NEIGHBOURS.checked(raw.encode_neighbours(of_each)) == of_each
+    assert raw.TIMES.checked(raw.encode_times((1e-6, 2e-6))) == (1e-6, 2e-6)
+    assert raw.LAYERS.checked(raw.encode_layers({})) == {}
+    assert raw.STRETCH.checked(None) is None
 
 
 IMPOSSIBLE = [
@@ -149,7 +148,7 @@ def test_what_nothing_could_have_measured_is_refused(
     column: str, changes: dict[str, Any], said: str
 ) -> None:
     made: Any = samples.STRETCH if column == "stretch" else samples.NEIGHBOURS
-    field = columns.STRETCH if column == "stretch" else columns.NEIGHBOURS
+    field = raw.STRETCH if column == "stretch" else raw.NEIGHBOURS
     assert field.encode is not None
     text = field.encode(replace(made, **changes))
     with pytest.raises(ValueError, match=said):
@@ -159,7 +158,7 @@ def test_what_nothing_could_have_measured_is_refused(
 def test_host_times_are_some_and_none_is_negative() -> None:
     for times, said in (((), "without a single time"), ((-1e-6,), "out of range")):
         with pytest.raises(ValueError, match=said):
-            columns.TIMES.checked(raw.encode_times(times))
+            raw.TIMES.checked(raw.encode_times(times))
 
 
 def test_times_of_layers_come_back_within_half_a_nanosecond() -> None:
@@ -172,9 +171,9 @@ def test_times_of_layers_come_back_within_half_a_nanosecond() -> None:
 
 def test_names_of_layers_that_json_escapes_are_read_in_full() -> None:
     odd = {'a"b': 1e-6, "größe": 2e-6}
-    assert columns.LAYERS.checked(raw.encode_layers(odd)) == odd
+    assert raw.LAYERS.checked(raw.encode_layers(odd)) == odd
     with pytest.raises(ValueError, match="control character"):
-        columns.LAYERS.checked(raw.encode_layers({"tab\t": 3e-6}))
+        raw.LAYERS.checked(raw.encode_layers({"tab\t": 3e-6}))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +195,7 @@ def test_names_of_layers_that_json_escapes_are_read_in_full() -> None:
     ],
 )
 def test_what_are_no_times_of_layers_is_refused(text: str) -> None:
-    for read in (raw.decode_layers, columns.LAYERS.checked):
+    for read in (raw.decode_layers, raw.LAYERS.checked):
         with pytest.raises(ValueError, match="times of layers"):
             read(packed(text))
 

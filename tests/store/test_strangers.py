@@ -15,8 +15,8 @@ from opdb.records import is_slug
 from opdb.spec import ModelSpec
 from opdb.store import open_store
 from opdb.store.exchange import export_set, import_set
-from opdb.studies.sweep.files import folder_of
 from opdb.studies.sweep.request import SweepRequest, SweepSpec
+from opdb.studies.sweep.rows import folder_of
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
 from tests.store import samples
 from tests.store.conftest import fill

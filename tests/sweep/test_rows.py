@@ -22,7 +22,6 @@ from opdb.spec import ModelSpec
 from opdb.store import Claims, RunState, Store, open_store, schema
 from opdb.store.claims import held
 from opdb.studies.sweep import measuring as bench_sweep
-from opdb.studies.sweep.files import _handle, draw_curves, figures
 from opdb.studies.sweep.measuring import NOMINAL_S, SweepOptions, SweepWork, planned_seconds
 from opdb.studies.sweep.request import (
     SweepPolicy,
@@ -31,7 +30,17 @@ from opdb.studies.sweep.request import (
     sizes_of,
     spread_sizes,
 )
-from opdb.studies.sweep.rows import LAYERS, OVERALL, LayerFacts, Predicted, Row, same_kernels
+from opdb.studies.sweep.rows import (
+    LAYERS,
+    OVERALL,
+    LayerFacts,
+    Predicted,
+    Row,
+    _handle,
+    draw_curves,
+    figures,
+    same_kernels,
+)
 from tests.store import samples
 
 REQUEST = ModelSpec("made", batch_size=2, input_size=(3, 224, 224))

@@ -19,13 +19,16 @@ from typing import Any
 
 import pytest
 
-from opdb import slurm as jobs
-from opdb import slurm as submitting
+from opdb import workers as submitting
 from opdb.bench.plan import MAX_REDONE
 from opdb.commands.submit import ResourceArguments, parts_of
 from opdb.errors import CannotMeasureError, InputError, UnknownNameError
 from opdb.harvest.passes import harvest
-from opdb.slurm import (
+from opdb.spec import ModelSpec
+from opdb.store import VisitFilter, open_store
+from opdb.store.claims import held
+from opdb.store.database import as_url
+from opdb.workers import (
     Job,
     jobs_of,
     name_of,
@@ -35,10 +38,6 @@ from opdb.slurm import (
     submit,
     write_state,
 )
-from opdb.spec import ModelSpec
-from opdb.store import VisitFilter, open_store
-from opdb.store.claims import held
-from opdb.store.database import as_url
 from tests import slurm
 from tests.cli.conftest import Opdb
 from tests.paths import python_path
@@ -62,7 +61,7 @@ def script(folder: Path, name: str, *lines: str) -> Path:
 @pytest.fixture
 def opdb_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder; what `opdb` is there is the script in it that stands for Python."""
-    monkeypatch.setattr(jobs, "sys", SimpleNamespace(executable=str(tmp_path / "python")))
+    monkeypatch.setattr(submitting, "sys", SimpleNamespace(executable=str(tmp_path / "python")))
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     return tmp_path
 
@@ -182,7 +181,7 @@ def test_a_command_does_not_outlive_its_job(
 ) -> None:
     """Where a time-out ends the wait: it is told to stop, and killed if it does not."""
     script(opdb_is, "python", f"trap '{trap}' TERM", "echo $$", "while true; do sleep 0.02; done")
-    monkeypatch.setattr(jobs, "STOPPED_WITHIN_S", 0.5)
+    monkeypatch.setattr(submitting, "STOPPING_S", 0.5)
     running: list[subprocess.Popen[bytes]] = []
 
     class Interrupted(subprocess.Popen[bytes]):
@@ -194,7 +193,7 @@ def test_a_command_does_not_outlive_its_job(
                 raise TimeoutError("its time is up")
             return super().wait(timeout)
 
-    monkeypatch.setattr("opdb.slurm.subprocess.Popen", Interrupted)
+    monkeypatch.setattr("opdb.workers.subprocess.Popen", Interrupted)
     job = Job("a", ("bench",), str(opdb_is), "sqlite:///x")
     with pytest.raises(TimeoutError):
         job()
@@ -206,12 +205,12 @@ def test_a_command_does_not_outlive_its_job(
 def test_a_job_knows_its_number_in_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
-    assert jobs._number() is None
+    assert submitting._number() is None
     monkeypatch.setenv("SLURM_JOB_ID", "9")
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
-    assert jobs._number() == "9"
+    assert submitting._number() == "9"
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
-    assert jobs._number() == "7_0"
+    assert submitting._number() == "7_0"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from opdb.tables import Report, Rows
 from opdb.units import plural, show
 
 if TYPE_CHECKING:
-    from opdb.studies.report.content import Content
+    from opdb.studies.report.page import Content
 
 PANEL = "studies"
 
@@ -59,7 +59,7 @@ def report(*models: str, device: str | None = None, db: str | None = None) -> Re
     """
     from opdb.predict.predictor import predictor_for
     from opdb.store import open_store
-    from opdb.studies.report.content import gather
+    from opdb.studies.report.page import gather
 
     with open_store(db, create=False) as store:
         words = ["opdb", "report", *known_models(store, models)]

@@ -12,9 +12,9 @@ from typing import Any
 from opdb.errors import InputError
 from opdb.files import LARGEST_BYTES, read_bytes
 from opdb.kinds import KINDS
+from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.meters.ncu import Counters, Definition, counters_of, definition, names_of, read_report
 from opdb.records import Board, Configuration, Json, Profile, Workload
-from opdb.settings import DEFAULT_SETTINGS, relevant_setting
 from opdb.store import Store
 from opdb.studies.roofline.peaks import MEMORY
 from opdb.tables import RATIO, Column, Report, Rows, Table

@@ -11,14 +11,14 @@ from typing import Literal
 
 from opdb.derive.boards import usual_calibration
 from opdb.errors import NothingMeasuredError
-from opdb.footprint import bytes_moved, resident_bytes
 from opdb.kinds import KINDS
+from opdb.kinds.registry import DEFAULT_SETTINGS
+from opdb.memory import bytes_moved, resident_bytes
 from opdb.meters.ncu import counters_of
 from opdb.predict.compose import inputs_in_pass
 from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor, check_mode
 from opdb.predict.timeline import Pass, PredictionInputs
 from opdb.records import Configuration, Cost, Mode, Profile, Workload
-from opdb.settings import DEFAULT_SETTINGS
 from opdb.store import Store
 from opdb.studies.roofline.peaks import (
     MEMORY,

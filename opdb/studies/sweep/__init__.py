@@ -20,7 +20,6 @@ from opdb.progress import Display
 from opdb.records import ALGORITHM_SETTING, Json, Mode
 from opdb.runs import RunTable
 from opdb.spec import ModelSpec
-from opdb.studies.sweep.files import write_all
 from opdb.studies.sweep.request import (
     SweepPolicy,
     SweepRequest,
@@ -37,6 +36,7 @@ from opdb.studies.sweep.rows import (
     SweepLists,
     SweepReport,
     SweepStanding,
+    write_all,
 )
 from opdb.units import plural, show_duration
 

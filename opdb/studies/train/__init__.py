@@ -19,7 +19,6 @@ from opdb.distribution import install
 from opdb.errors import InputError, OpdbError
 from opdb.files import check_writable
 from opdb.harvest.finding import note_harvest, workload_of
-from opdb.layout import escaped
 from opdb.progress import Display, Progress
 from opdb.records import Json
 from opdb.runs import RunTable
@@ -34,12 +33,13 @@ from opdb.studies.train.rows import (
     labelled,
     request_of,
 )
+from opdb.tables import escaped
 from opdb.units import plural, show_duration
 
 if TYPE_CHECKING:
     from opdb.spec import ModelSpec
     from opdb.store import Store
-    from opdb.studies.train.file import Combination
+    from opdb.studies.train.rows import Combination
     from opdb.studies.train.running import MatrixWork
 
 PANEL = "studies"
@@ -196,8 +196,8 @@ class MatrixFiles:
             raise InputError(f"--plot {self.plot}: figures are PNG files; give a name as in m.png")
 
     def write(self, matrix: Path, found: MatrixReport, *, quiet: bool) -> None:
-        from opdb.studies.train.figure import draw
         from opdb.studies.train.rows import lines_of
+        from opdb.studies.train.running import draw
 
         if self.csv is not None:
             save(self.csv, found.csv(), quiet=quiet)
@@ -259,7 +259,7 @@ def run(
     what failed only with --retry. Of a run's label --only --plan shows the command that repeats it.
     """
     from opdb.store import open_store
-    from opdb.studies.train.file import load_matrix
+    from opdb.studies.train.rows import load_matrix
 
     if asked.plan and asked.status:
         raise InputError("give --plan or --status, not both")

@@ -243,7 +243,7 @@ def test_a_value_of_another_type_is_a_damaged_row(
 def test_a_writer_waits_for_the_one_before(
     filled: Store, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opdb.store.database.TRIED_S", 0.1)
+    monkeypatch.setattr("opdb.store.postgresql.TRIED_S", 0.1)
     with open_store(url) as other, ThreadPoolExecutor(1) as pool:
         with filled.writing(alone=True):
             assert len(other.visits("GPU-1")) == 3  # a writer keeps no reader waiting

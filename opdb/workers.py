@@ -518,7 +518,7 @@ def _run(
 # database of its own, its shard. A job that is preempted or runs out of time is requeued, and the
 # command goes on where it was by itself.
 
-STOPPING_S = 60.0
+COMMAND_STOPPED_WITHIN_S = 60.0
 """So long a command that was told to stop may take to store what is derived."""
 
 INTERRUPTED = 130
@@ -609,7 +609,7 @@ class Job:
                 if running.poll() is None:
                     running.terminate()
                     try:
-                        running.wait(STOPPING_S)
+                        running.wait(COMMAND_STOPPED_WITHIN_S)
                     except subprocess.TimeoutExpired:
                         running.kill()
                         running.wait()

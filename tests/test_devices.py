@@ -95,6 +95,13 @@ def test_a_set_that_was_taken_in_is_taken_in_again_when_it_changes(checkout: Pat
         assert len(store.visits("GPU-9")) == 2
 
 
+def test_a_device_that_no_set_has_is_unknown(checkout: Path) -> None:
+    with open_store() as store, pytest.raises(UnknownNameError, match="mean 'nvidia-other'") as no:
+        choose_device(store, "nvidia-othe")
+    assert "unknown device" in str(no.value)
+    assert devices() == ["nvidia-h200"]
+
+
 @pytest.mark.parametrize(
     "name",
     ["nvidia-other", "NVIDIA-Other", "NVIDIA Other", "nvidia other", "other", "Other", " OTHER "],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from opdb.records import Quantity
-from opdb.tables import SHARE, Column, Table, aligned, quantity, width_of, wrapped
+from opdb.tables import SHARE, TALLEST, Column, Table, aligned, quantity, width_of, wrapped
 from opdb.units import plural, show
 
 
@@ -150,6 +150,18 @@ def test_a_table_that_does_not_fit_is_folded(width: int) -> None:
     assert said.endswith("time 12.4 ms; measured on nvidia-h200 7; share –")
 
 
+def test_a_row_that_would_be_tall_is_folded() -> None:
+    header = ("name", "why", "time")
+    laid = list(aligned(header, [("a", "word " * 60, "1 s")], 60))
+    assert len(laid) <= TALLEST + 1 and laid[0].startswith("name")
+    folded = list(aligned(header, [("a", "word " * 100, "1 s")], 60))
+    assert len(folded) > TALLEST and folded[0].startswith("a  word")
+
+
+def test_a_table_without_rows_fits_too() -> None:
+    assert max(map(width_of, aligned(HEADER, [], 20))) <= 20
+
+
 def test_text_is_wrapped_between_words_and_below_its_beginning() -> None:
     text = "  rejected: 27 as the median of its times is 12.5 ms too far from the mean"
     assert wrapped(text, 40) == [
@@ -158,6 +170,14 @@ def test_text_is_wrapped_between_words_and_below_its_beginning() -> None:
         "    mean",
     ]
     assert wrapped(text, 90) == [text]
+
+
+def test_a_word_longer_than_the_line_is_broken_at_a_sign() -> None:
+    lines = wrapped("see /a/folder/of/some/length/with/a/file.sqlite", 20)
+    assert max(map(width_of, lines)) <= 20
+    assert "".join(line.strip() for line in lines) == (
+        "see/a/folder/of/some/length/with/a/file.sqlite"
+    )
 
 
 def test_a_command_that_is_wrapped_can_be_pasted() -> None:

@@ -1,6 +1,6 @@
 """The framework of the command line: the only place that parses, prints and exits.
 
-`app` finds the commands and runs one, `options` has the options that they share, `console` prints.
+`console` finds the commands, runs one and prints, `options` has the options that they share.
 The commands themselves are in `opdb.commands` and `opdb.studies`.
 """
 

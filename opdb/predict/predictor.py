@@ -667,8 +667,6 @@ def _at(workload: Workload) -> str:
     return f"at batch {workload.batch_size} in {workload.dtype}"
 
 
-# Other models that were measured: their runs show how far a sum may be off.
-
 # The regimes in which sums of operators err in different ways: how work is issued × batch size.
 
 

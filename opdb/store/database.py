@@ -508,8 +508,6 @@ def _schema(connection: Connection, url: str) -> int | None:
     return int(connection.execute(select(opdb_schema.c.number)).scalar() or 0)
 
 
-# An open database: one consistent look at it, and writes as transactions.
-
 # claims that are held
 
 LEASE_S = 900.0
@@ -539,7 +537,7 @@ def check_held(connection: Connection, claim: Claim) -> None:
         )
 
 
-# an open database
+# an open database: one consistent look at it, and writes as transactions
 
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, ArithmeticError)
 """The exceptions that reading a row raises which is not a record."""

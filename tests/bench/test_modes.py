@@ -295,6 +295,18 @@ def test_a_mode_that_needs_too_much_memory_does_not_take_it_from_the_next(
     assert "Traceback" not in capfd.readouterr().err, "of the graph, which torch prints"
 
 
+def test_no_compiler_is_no_finding_about_a_model(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says, and that nothing is stored, is seen in tests/test_toolchain.py."""
+    monkeypatch.setenv("CXX", "g++-none")
+    monkeypatch.setenv("PATH", "/nowhere")
+    request = ModelSpec("mlp", input_size=(16,))
+    with pytest.raises(CannotMeasureError, match=r"no C\+\+ compiler \(g\+\+-none\)"):
+        measure(session, request, "key", "compile", ONE)
+    assert measure(session, request, "key", "dynamo", ONE).outcome == "ok"
+
+
 @pytest.mark.slow
 def test_tuning_prints_nothing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path

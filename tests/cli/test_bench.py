@@ -89,6 +89,38 @@ def when(reached: Callable[[], bool], process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
+def test_a_killed_bench_loses_no_visit_and_the_next_run_goes_on(database: Path) -> None:
+    kept: list[tuple[str, str, str]] = []
+    for at_least in (0, 1, 4):
+        process = start(database)
+        if at_least:
+            when(lambda wanted=at_least: len(visits(database)) >= wanted, process)  # type: ignore[misc]
+        else:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("calibrating ")
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        now = visits(database)
+        assert now[: len(kept)] == kept, "what was finished before is there"
+        assert len(now) >= at_least
+        kept = now
+    process = start(database, "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    found = visits(database)
+    assert found[: len(kept)] == kept
+    assert {outcome for *_, outcome in found} == {"ok"}
+    assert json.loads(out)["visits"] == len(found) - len(kept)
+    with open_store(str(database)) as store:
+        [board] = store.boards()
+        # Of good ones: a visit that a busy machine spoils is made again.
+        assert {key: cost.visits for key, [cost] in store.costs(board.uuid).items()} == {
+            c.key: 2 for c in CALLS
+        }
+
+
+@pytest.mark.slow
 def test_ctrl_c_is_one_line_and_keeps_the_visits(database: Path) -> None:
     process = start(database)
     when(lambda: len(visits(database)) >= 2, process)
@@ -144,6 +176,14 @@ def test_bench_says_what_it_did(opdb: Opdb, database: Path) -> None:
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.startswith("nothing is pending on ")
     assert opdb.json("bench", "--device", "cpu")["visits"] == 0
+
+
+@pytest.mark.usefixtures("short")
+def test_kinds_choose_and_quiet_is_quiet(opdb: Opdb, database: Path) -> None:
+    ran = opdb("bench", "relu", "linear", "--device", "cpu", "--quiet")
+    assert (ran.status, ran.err) == (0, "")
+    assert "2 configurations, visits: 4 ok" in ran.out
+    assert {kind for _, kind, _ in visits(database)} == {"relu", "linear"}
 
 
 @pytest.mark.usefixtures("short")

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,16 @@ def test_no_time_buys_nothing_and_says_what_it_would_buy_first(
     found = document(opdb("build", folder, *CPU, "--gpu-seconds", 0, "--json", "--quiet"))
     assert found["benched"] == 0 and len(found["next"]) > 1
     assert all(each["run"] is None and not each["target_met"] for each in found["workloads"])
+
+
+@pytest.mark.usefixtures("short")
+def test_little_time_is_spent_on_what_matters_most(opdb: Opdb, folder: Path) -> None:
+    began_s = time.monotonic()
+    ran = opdb("build", folder, *CPU, "--gpu-seconds", 0.3, "--json")
+    assert time.monotonic() - began_s < 15
+    found = document(ran)
+    assert ran.status == 1 and "GPU-seconds given, 0.3, are up" in found["stopped"]
+    assert found["runs"] == 0 and not any(each["target_met"] for each in found["workloads"])
 
 
 @pytest.mark.usefixtures("short")
@@ -230,6 +241,14 @@ def test_a_database_of_another_device_is_said_not_to_count(
     assert ran.status == 0
     assert "only measurements of nvidia-h200: these do not count" in ran.err
     assert "nothing was visited on " in ran.out
+
+
+def test_a_database_of_none_is_planned_for_from_nothing(opdb: Opdb, folder: Path) -> None:
+    with open_store():
+        pass
+    found = document(opdb("build", folder, "--plan", "--json", "--quiet"))
+    assert found["measured"] == 0 and len(found["steps"]) > 1
+    assert "nothing was visited on " in found["gpu_seconds_rest_on"]
 
 
 def test_several_batch_sizes_and_patterns_of_names(opdb: Opdb, h200: Path) -> None:

@@ -48,6 +48,17 @@ def test_two_modes(opdb: Opdb, db: str) -> None:
     assert after[1].startswith("waits for the host") and after[-1].startswith("… and 48 more rows")
 
 
+def test_models_differ_in_each_mode(db: str) -> None:
+    found = api.compare("resnet50", "resnet18", modes=("eager", "graph"), batch_size=32, db=db)
+    pairs = [
+        (each.before.split(", on")[0], each.after.split(", on")[0]) for each in found.differences
+    ]
+    assert pairs == [
+        (f"resnet50, batch 32 float32, {mode}", f"resnet18, batch 32 float32, {mode}")
+        for mode in ("eager", "graph")
+    ]
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_both_sides_are_of_one_board_where_one_measured_both(
     opdb: Opdb, db: str, first: int
@@ -246,6 +257,21 @@ def test_the_operators_add_up_to_what_moved(asked: dict[str, Any], db: str) -> N
         assert side.schedule is not None and calls == len(side.schedule.slots)
 
 
+@pytest.mark.slow
+def test_a_database_against_itself_moved_nothing(db: str) -> None:
+    found = opdb.compare(against=db, db=db)
+    one = difference(found)
+    assert len(one.operators) > 7000 and one.only == (0, 0)
+    assert not any(row.time_s.moved or row.energy_j.moved for row in one.operators)
+    assert "nothing moved" in str(found)
+    found.check_within(0)
+    of_model = opdb.compare("resnet50", against=db, db=db)
+    one = difference(of_model)
+    assert "nothing moved" in str(of_model)
+    assert not any(each.change.moved for each in (*one.quantities, *one.judged))
+    assert not any(row.time_s.difference for row in one.operators)
+
+
 def test_models_modes_and_batch_sizes_come_in_one_table(opdb: Opdb, h200: Path) -> None:
     several = ("resnet18", "resnet50", "--mode", "eager", "graph", "--batch-sizes", 1, 32)
     ran = opdb("predict", *several, "--json")
@@ -277,6 +303,11 @@ def test_one_that_fails_does_not_stop_the_others(opdb: Opdb, h200: Path) -> None
     assert (failure["model"], failure["batch_size"], failure["mode"]) == ("nonesuch", 32, "eager")
     assert failure["reason"].startswith("unknown model 'nonesuch'")
     assert ran.err.startswith("opdb: 1 of 3 predictions failed\n  nonesuch -b 32 --mode eager: ")
+
+
+def test_modes_may_be_separated_by_commas(opdb: Opdb, h200: Path) -> None:
+    ran = opdb("predict", "resnet18", "-b", 32, "--mode", "eager,graph", "--json")
+    assert [row["mode"] for row in json.loads(ran.out)["rows"]] == ["eager", "graph"]
 
 
 def test_a_missed_target_is_told_of_each(opdb: Opdb, h200: Path) -> None:

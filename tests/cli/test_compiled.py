@@ -158,6 +158,14 @@ def test_without_a_database_the_graphs_are_shown_without_costs(opdb: Opdb) -> No
     assert named.status == 2 and "there is none" in named.err
 
 
+@pytest.mark.usefixtures("h200")
+def test_costs_are_those_of_the_board_that_is_named(opdb: Opdb) -> None:
+    with_most = opdb.json("fx", *MODEL)
+    board = with_most["board"]
+    again = opdb.json("fx", *MODEL, "--board", board[:12])
+    assert again == with_most
+
+
 @pytest.mark.usefixtures("empty")
 def test_graphs_without_any_measurement(opdb: Opdb) -> None:
     model = compiled_models.path("between")

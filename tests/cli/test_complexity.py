@@ -58,6 +58,11 @@ def test_csv_has_a_row_for_each_configuration_and_one_of_all(opdb: Opdb) -> None
     assert all(json.loads(row["configuration"])["kind"] == row["kind"] for row in of_one)
 
 
+def test_it_reads_no_database(opdb: Opdb, tmp_path: Path) -> None:
+    assert opdb("complexity", "mlp", "--db", "nowhere/x.sqlite").status == 0
+    assert not (tmp_path / "opdb.sqlite").exists()
+
+
 def test_what_no_operator_describes_is_told(opdb: Opdb) -> None:
     ran = opdb("complexity", path("scripted_beyond"))
     assert ran.status == 0 and "not counted: aten::nanmedian (outside" in ran.out
@@ -94,6 +99,11 @@ def test_totals_are_the_sums_of_all_calls() -> None:
     assert found.total.backward_flops == found.total.backward_bytes == 0
     together = sum(found.by_kind().values(), Count())
     assert together == found.total
+
+
+def test_the_kind_of_most_flops_comes_first() -> None:
+    flops = [count.flops for count in counted("resnet18").by_kind().values()]
+    assert flops == sorted(flops, reverse=True) and flops[0] > flops[-1]
 
 
 def test_activations_are_the_outputs_that_room_is_made_for() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pynvml
 import pytest
 import torch
 
@@ -78,6 +79,13 @@ def test_notes_do_not_fail(opdb: Opdb, machine: Machine) -> None:
     assert ran.out.count("  note  ") == 2
 
 
+def test_several_gpus_are_told_apart(opdb: Opdb, machine: Machine) -> None:
+    machine.boards = machine.gpus = 2
+    out = opdb("doctor").out
+    assert "\nGPU 0: MIG " in out
+    assert "\nGPU 1: MIG " in out
+
+
 def test_as_json(opdb: Opdb, machine: Machine) -> None:
     machine.processes = {7: "trainer"}
     ran = opdb("doctor", "--json")
@@ -94,6 +102,19 @@ def test_as_json(opdb: Opdb, machine: Machine) -> None:
         "blocks": True,
         "found": "7 (trainer)",
     }
+
+
+def test_without_a_gpu_predict_works_and_bench_of_a_gpu_does_not(
+    opdb: Opdb, machine: Machine
+) -> None:
+    machine.start_error = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+    machine.gpus = 0
+    ran = opdb("doctor")
+    assert ran.status == 1
+    assert ran.err == (
+        "opdb: no GPU can be measured here, for there is none; harvest and predict work, "
+        "and bench --device cpu\n"
+    )
 
 
 def test_the_database_that_is_named_is_looked_at(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -55,6 +56,12 @@ def test_a_generation_is_its_prefill_and_a_step_for_each_further_token(
         assert row["largest_batch"] == row["memory"]["largest_batch"]
     again = opdb(*ASKED, "--json", "--no-harvest")  # now it is stored
     assert read(again.out) == found
+
+
+def test_a_dynamic_cache_is_predicted_at_several_lengths(opdb: Opdb, h200: Path) -> None:
+    [row] = opdb.read(*ASKED, "--cache", "dynamic", "--mode", "graph")["rows"]
+    assert [step["context"] for step in row["steps"]] == [20, 24, 30]
+    assert math.isclose(sum(step["stands_for"] for step in row["steps"]), 11)
 
 
 @pytest.mark.parametrize(
@@ -212,12 +219,61 @@ def test_without_a_copy_rate_there_is_no_bandwidth_bound(opdb: Opdb, generations
     assert opdb.read("predict", *OF_8B, *STEP, "-b", 64)["bandwidth_bound_s"] is None
 
 
+def test_a_table_of_generations_has_one_unit_a_column_and_intervals(
+    opdb: Opdb, generations: Path
+) -> None:
+    """Joules of an output token are 3.2 and 0.87: both stand as millijoules, below such a name."""
+    lengths = ("--prompt", 1024, "--tokens", 256)
+    rows = opdb.read("generate", *OF_8B, *lengths, "-b", 1, 8)["rows"]
+    ran = opdb("generate", *OF_8B, *lengths, "-b", 1, 8)
+    lines = ran.out.splitlines()
+    [header] = [number for number, line in enumerate(lines) if line.startswith("generation")]
+    names = re.split(r" {2,}", lines[header])
+    assert {"first token, ms", "output token, ms", "output token, mJ", "request, J"} <= {*names}
+    assert {"new tokens/s", "prompt tokens/s", "power, W", "cache, MB"} <= {*names}
+    at = names.index("output token, mJ")
+    for row, line in zip(rows, lines[header + 1 :], strict=False):
+        cells = re.split(r" {2,}", line)
+        assert len(cells) == len(names)
+        assert cells[0] == f"batch {row['batch_size']} prompt 1024 graph"
+        value, low, high = map(float, re.findall(r"[\d.]+", cells[at]))
+        assert value == pytest.approx(1000 * row["energy_per_output_token_j"], rel=1e-3)
+        assert low == pytest.approx(1000 * row["energy_per_output_token_j_low"], rel=1e-3)
+        assert high == pytest.approx(1000 * row["energy_per_output_token_j_high"], 1e-3)
+        for cell in cells[1:]:
+            assert re.fullmatch(r"[\d.]+( %| \([\d.]+ to [\d.]+\))?", cell), "no unit of its own"
+
+
+def test_a_note_names_the_rows_that_it_is_of(opdb: Opdb, generations: Path) -> None:
+    """A power limit that one row keeps concerns no other, and what all have is of no row."""
+    ran = opdb("generate", *OF_8B, "--prompt", 1024, "--tokens", 256, "-b", 1, 8)
+    notes = [line for line in ran.out.splitlines() if line.startswith("note: ")]
+    limits = [line for line in notes if "the power limit, kept at" in line]
+    assert [line.split(": ")[1] for line in limits] == [
+        "batch 1 prompt 1024 graph",
+        "batch 8 prompt 1024 graph",
+    ]
+    [asks] = [line for line in notes if "asks whether it is being captured" in line]
+    assert asks.startswith("note: prefill: ")
+
+
 def test_people_read_what_a_token_takes(opdb: Opdb, h200: Path) -> None:
     ran = opdb(*ASKED, "--mode", "graph")
     for text in ("time to first token", "energy, output token", "largest batch", "attention"):
         assert text in ran.out
     one = opdb("generate", TINY, "--prompt", 20, "--tokens", 1, "--mode", "graph")
     assert one.status == 0, one.err  # the prefill's token is the only one
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [((), "float32 (as built)"), (("--dtype", "bf16"), "bfloat16 (cast from float32)")],
+)
+def test_who_names_no_dtype_is_told_which_was_taken(
+    opdb: Opdb, h200: Path, said: tuple[str, ...], told: str
+) -> None:
+    ran = opdb("generate", TINY, "--prompt", 20, "--tokens", 12, "--mode", "graph", *said)
+    assert ran.status == 0 and f"batch 1 {told}, prompt 20, 12 new tokens" in ran.out
 
 
 def test_several_batch_sizes_and_prompts_come_in_one_table(

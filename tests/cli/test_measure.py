@@ -171,6 +171,15 @@ def test_a_summary_file_may_say_how_a_step_is_made(opdb: Opdb) -> None:
     assert found["by_kind"]["linear backward"]["calls"] == 6
 
 
+def test_what_a_backward_pass_lacks_is_told_with_its_pass(opdb: Opdb) -> None:
+    assert opdb("harvest", *STEP).status == 0
+    assert opdb("bench", "relu", "--device", "cpu", "--precision", 10).status == 0
+    ran = opdb("predict", *STEP, "--no-estimates")
+    assert ran.status == 0, ran.err
+    missing = ran.out[ran.out.index("not measured") :]
+    assert "linear backward" in missing and "sgd update" in missing
+
+
 DRIVEN = ("mlp", "--phase", "training", "--batch-size", 4, "--backend", "cpu")
 SHORT = ("--iters", 3, "--warmup-iters", 1, "--repeat", 2)
 

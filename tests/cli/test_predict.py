@@ -23,6 +23,7 @@ from opdb.store import open_store
 from opdb.tables import Table
 from tests import published
 from tests.cli.conftest import Opdb, read
+from tests.store import samples
 
 RESNET152 = ("predict", "resnet152", "--batch-size", 32)
 KEYS = {
@@ -108,6 +109,23 @@ def test_a_measured_value_outside_the_interval_is_said_to_be(opdb: Opdb, h200: P
     assert f"{time:.3f}, outside" in held and held.count("outside") == 1
 
 
+def test_a_measured_value_whose_repeats_disagree_carries_its_flag(opdb: Opdb, h200: Path) -> None:
+    """A run of EfficientNet-B0 of which no three repeats agree, beside one of ResNet-152."""
+    asked = ("efficientnet_b0", "-b", 32, "--mode", "eager", "--board", "GPU-7c54e2c6")
+    found = opdb.read("predict", *asked)["measured"]
+    assert found["repeat_spread"] > 0.03
+    assert any("repeats" in flag for flag in found["flags"])
+    said = opdb("predict", *asked).out
+    apart = f"{100 * found['repeat_spread']:.1f} % apart"
+    assert f"measured: no three repeats agree within 3 %, those that count are {apart}" in said
+    [model, *rest] = asked
+    several = opdb("predict", model, "resnet18", *rest).out.splitlines()
+    [row] = [line for line in several if line.startswith("efficientnet_b0")]
+    assert ", uneven " in row
+    steady = opdb.read(*RESNET152)["measured"]
+    assert steady["repeat_spread"] < 0.03 and "repeats agree" not in opdb(*RESNET152).out
+
+
 def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h200: Path) -> None:
     kind = "(SELECT id FROM configuration WHERE kind = ?)"
     drop(h200, f"DELETE FROM cost WHERE configuration_id NOT IN {kind}", "conv2d")
@@ -187,6 +205,16 @@ def test_a_cost_that_no_visit_gives_is_refused(
     assert (ran.status, ran.out) == (2, "") and ran.err.count("\n") == 1
     assert why in ran.err and ran.err.endswith("python -m opdb.derive restores it\n")
     assert re.search(r"the cost of \w+ [0-9a-f]{12} on GPU-", ran.err)
+
+
+def test_a_device_that_measured_nothing_of_a_model_covers_nothing(opdb: Opdb, h200: Path) -> None:
+    with open_store(str(h200)) as store:
+        store.save_campaign(samples.campaign("c", "a-board", samples.PROCESSOR))
+    ran = opdb("predict", "resnet50", "-b", 1, "--device", "a-cpu", "--target", 0.9, "--json")
+    assert ran.status == 1
+    found = read(ran.out)
+    assert found["coverage"]["calls"] == 0 and found["measured"] is None
+    assert len(found["missing"]) > 10
 
 
 def test_the_command_shows_layers_in_their_order_and_says_that_it_harvested(
@@ -343,6 +371,14 @@ def test_the_document_has_figures_with_units_in_their_names(opdb: Opdb, h200: Pa
     assert opdb.read(*RESNET152)["rent_per_million_samples"] is None
 
 
+def test_people_are_shown_them_beside_what_was_measured(opdb: Opdb, h200: Path) -> None:
+    shown = opdb(*RESNET152).out
+    assert "images/s" in shown and "energy, 1M images" in shown and "kWh" in shown
+    assert "rent" not in shown and "CO2" not in shown
+    assert "rent, 1M images" in opdb(*RESNET152, "--price", 0).out
+    assert "tokens/s" in opdb("predict", "bert_base", "--input-size", 512).out
+
+
 def test_of_a_part_throughput_is_at_most_and_energy_at_least(opdb: Opdb, h200: Path) -> None:
     published.keep_kinds(h200, "conv2d")
     shown = opdb(*RESNET152, "--no-estimates").out.splitlines()
@@ -393,6 +429,13 @@ def test_money_and_co2_follow_the_time_and_the_energy() -> None:
     assert found["co2_per_million_samples_g"] == pytest.approx(400 * kwh)
     assert found["co2_per_million_samples_g_low"] == pytest.approx(400 * kwh * 0.9)
     assert found["co2_per_million_samples_g_high"] == pytest.approx(400 * kwh * 1.1)
+
+
+def test_without_a_rate_nothing_is_invented() -> None:
+    found = DOCUMENTS.flat(replace(FIGURES, rates=Rates()))
+    for name in ("rent_per_million_samples", "electricity_per_million_samples"):
+        assert found[name] is None and found[f"{name}_low"] is None
+    assert found["co2_per_million_samples_g"] is None
 
 
 def test_what_has_no_time_or_energy_has_no_figures() -> None:

@@ -5,6 +5,7 @@ A line each: the command, a bar, and what its message says. The database is the 
 
 from __future__ import annotations
 
+import os
 import shlex
 import sqlite3
 from pathlib import Path
@@ -196,21 +197,33 @@ NOT_STORED = """
 predict mlp --no-harvest                | mlp was not harvested for batch 1 float32 into
 predict resnet50 -b 7 --no-harvest      | resnet50 was not harvested for batch 7 float32, only for:
 predict resnet50 -b 7 --mode compile    | was not harvested for batch 7 float32
+predict resnet50 --phase training --no-harvest  | was not harvested for batch 1 float32 training
+predict gpt2 -b 32 --input-size 512 --mode graph --no-harvest   | gpt2 was not harvested for batch
 predict resnet50 -b 7 --device nvidia-h20       | unknown device 'nvidia-h20'; did you mean
 predict resnet50 -b 7 --board nope      | nope
 predict vgg16 --board GPU-              | beginning of several
+predict resnet50 --device nvidia-h20    | unknown device 'nvidia-h20'; did you mean
 roofline resnet50 -b 7 --no-harvest     | resnet50 was not harvested for batch 7 float32
+roofline resnet50 --device nvidia-h20   | unknown device 'nvidia-h20'; did you mean
+roofline resnet50 --board x             | unknown board 'x'
 roofline resnet18 --counters            | no hardware counter saw anything of resnet18 on nvidia-h
+trace resnet50 --board ffff             | unknown board 'ffff'
 show gelu --board ffff                  | unknown board 'ffff'
+show --device nvidia-h20                | did you mean 'nvidia-h200'?
 compare resnet50 --board c1e7,ffff      | unknown board 'ffff'
+compare resnet50 --against copy.sqlite --device nvidia-h20      | unknown device 'nvidia-h20'
 compare --against none.sqlite           | there is none
 compare --against small.sqlite --device nvidia-h200 --db other.sqlite   | holds nothing of
 modes --stored alexnet --batch-sizes 7  | no run of that on nvidia-h200
+modes --stored alexnet --modes trace    | no run of that on nvidia-h200
+modes --stored --device nvidia-x        | unknown device 'nvidia-x'
+validate --device nvidia-h20            | unknown device 'nvidia-h20'; did you mean
 validate --mode graph --db harvested.sqlite     | holds no measurements; run opdb bench
 validate tiny --db unmeasured.sqlite    | no measured run to validate against; run opdb measure
 export set --device h100                | holds nothing of device 'nvidia-h100-80gb-hbm3'
 export set --db empty.sqlite            | empty.sqlite holds no measurements; run opdb bench
 fx resnet18 --board GPU-none            | unknown board 'GPU-none'
+fx resnet18 --device h201               | unknown device 'h201'
 roofline tiny --db small.sqlite         | nothing of tiny (batch 2 float32) was measured
 build models --plan --quiet --device nvidia-h20     | unknown device 'nvidia-h20'; did you mean
 build models --plan --quiet --device h200 --db empty.sqlite | holds nothing of device 'nvidia-h200'
@@ -218,17 +231,24 @@ train mlp.yml --status --device a-cpux  | unknown device 'a-cpux'
 """
 
 FILES = """
+harvest empty.yml                       | empty.yml is empty
 harvest missing.yml                     | missing.yml: no such file
+harvest noise.yml                       | noise.yml: 10000000 bytes
 harvest syntax.yml                      | syntax.yml, line 2
 harvest source.yml                      | did you mean 'torchvision'?
 harvest folder                          | no summary file
+harvest folder.yml                      | no summary file
 harvest optimizer.yml                   | optimizer: found 'adamax'
+complexity none.yml                     | none.yml
 predict measurements/none.yml           | measurements/none.yml: no such file
+measure none.yml                        | none.yml: no such file
 build folder --device cpu               | folder folder: no summary file (*.yml) in it
 build listed --device cpu               | folder listed: no summary file (*.yml) in it
 build torn --device cpu                 | torn/mlp.yml, line 2
+build misspelt --device cpu             | significant.yml: unknown key nevr; did you mean 'never'?
 bench --grid grid.yml --device cpu      | grid.yml: 12000 combinations, more than 10000; give fewer
 bench linear --grid grid.yml --device cpu   | linear and --grid grid.yml: give kinds or a grid
+bench --grid none.yml --device cpu      | none.yml: no such file
 bench --grid typo.yml --device cpu      | typo.yml: unknown key argumets; did you mean 'arguments'?
 bench --grid name.yml --device cpu      | name.yml: operator: unknown operator 'nn.Linaer'; did you
 bench --grid unfit.yml --device cpu     | unfit.yml: none of its combinations can be called: 2:
@@ -236,14 +256,20 @@ train images.yml                        | images: found 'nowhere'; there is no s
 train batchsizes.yml                    | unknown key batchsizes; did you mean 'batch_sizes'?
 roofline resnet50 --peaks none.json     | none.json: no such file
 complexity mlp --csv nowhere/a.csv      | nowhere/a.csv: cannot be written: there is no folder
+complexity mlp --csv .                  | .: cannot be written: it is a folder
 trace resnet50 -o no/where.json         | there is no folder no
 fx mlp --output none/x.txt              | there is no folder none
+measure mlp --phase training --backend cpu --csv .          | cannot be written
 measure mlp --phase training --backend cpu --csv other.csv  | other.csv: has other columns; give
 measure mlp --phase training --backend cpu --csv png.csv    | png.csv: not a text file (byte 0 is no
+modes mlp --csv none/x.csv --device cpu | there is no folder none
 modes mlp --csv . --device cpu          | it is a folder
+train mlp.yml --csv no/such/folder.csv  | there is no folder
 train mlp.yml --plot m.svg              | figures are PNG files
 sweep tests.sweep.models:small --sizes 16 --output-dir /dev/null/here --device cpu | cannot be made
 generate llama --prompt 8 --tokens 8 --csv same --svg same  | same: named for two results
+roofline resnet50 --csv same --html same                    | same: named for two results
+roofline resnet50 --csv same --ncu --ncu-report same        | same: named for two results
 train mlp.yml --csv same --markdown same                    | same: named for two results
 export text.sqlite                      | text.sqlite is a file
 export /proc/opdb --db small.sqlite     | cannot write the set into /proc/opdb
@@ -254,6 +280,7 @@ import text.sqlite                      | it is not an SQLite file
 
 DATABASES = """
 predict resnet50 --db none.sqlite       | database none.sqlite: there is none
+predict resnet50 --db empty.sqlite      | holds no measurements; run opdb bench
 predict resnet50 --db folder            | database folder: it is a folder
 predict resnet50 --db text.sqlite       | text.sqlite: it is not an SQLite file
 predict resnet50 --db cut.sqlite        | cut.sqlite: it is truncated
@@ -261,9 +288,14 @@ predict resnet50 --db foreign.sqlite    | foreign.sqlite: it is not an opdb data
 predict resnet50 --db newer.sqlite      | newer.sqlite: its schema 99 is not the one
 predict tiny -b 2 --db harvested.sqlite | holds no measurements; run opdb bench
 harvest mlp --db text.sqlite            | text.sqlite: it is not an SQLite file
+validate --db none.sqlite               | database none.sqlite: there is none
 show --db mysql://x                     | 'mysql' is not supported
+show --db none.sqlite                   | database none.sqlite: there is none
+fx mlp --db none.sqlite                 | database none.sqlite: there is none
 bench --device cpu --db none.sqlite     | database none.sqlite: there is none
 bench --device cpu --db empty.sqlite    | holds no workload
+bench --device cpu --db newer.sqlite    | its schema 99 is not the one
+build models --plan --db none.sqlite    | database none.sqlite: there is none
 sweep --status --db none.sqlite         | database none.sqlite: there is none
 """
 
@@ -272,13 +304,17 @@ bench                                   | no NVIDIA GPU here
 measure mlp                             | no NVIDIA GPU here
 build mlp                               | add --device cpu
 bench --device cuda                     | no CUDA device for --device cuda
+bench --device cuda:7                   | no CUDA device for --device cuda:7
 bench relu --device cuda --db none.sqlite   | use --device cpu
 bench --devices 77                      | no device cuda:77
 bench conv2d --device cpu --algorithm fft --algorithm winograd  | 'fft', 'winograd' need an NVIDIA
 measure mlp --device cuda               | no CUDA device for --device cuda
 measure mlp --mode graph --device cpu   | mode 'graph' needs a CUDA
+measure mlp --mode graph --devices cpu,cpu      | needs a CUDA device
 measure mlp --phase training --backend mps      | mps
+modes mlp --modes graph --device cpu    | mode 'graph' needs a CUDA device
 modes mlp --modes eager,compile:reduce-overhead --device cpu    | needs a CUDA device
+build models --mode graph --device cpu  | mode 'graph' needs a CUDA device
 sweep resnet18 --algorithm fft --algorithm direct   | 'fft', 'direct' need an NVIDIA GPU; here there
 doctor --calibrate                      | run opdb doctor --calibrate on a machine with an
 doctor --calibrate --device cpu         | has no meters that opdb tests
@@ -299,12 +335,15 @@ zeros: [0, 0.9]
 """
 
 TEXTS = {
+    "empty.yml": "",
     "syntax.yml": "model: resnet18\n  weights: {\n",
     "source.yml": "model: resnet18\nsource: torchvison\n",
     "optimizer.yml": "model: mlp\nphase: training\noptimizer: adamax\n",
     "models/mlp.yml": "model: mlp\ninput_size: [16]\nbatch_sizes: [1, 4]\n",
     "torn/mlp.yml": "model: [mlp\n",
     "listed/significant.yml": "target: 0.9\n",
+    "misspelt/mlp.yml": "model: mlp\ninput_size: [16]\n",
+    "misspelt/significant.yml": "nevr: [relu]\n",
     "grid.yml": GRID,
     "typo.yml": "operator: nn.Linear\nargumets: {}\n",
     "name.yml": "operator: nn.Linaer\n",
@@ -331,10 +370,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in TEXTS.items():
         (made / name).parent.mkdir(exist_ok=True)
         (made / name).write_text(text)
-    (made / "folder").mkdir()
+    for name in ("folder", "folder.yml"):
+        (made / name).mkdir()
+    (made / "noise.yml").touch()
+    os.truncate(made / "noise.yml", 10_000_000)
     (made / "png.csv").write_bytes(b"\x89PNG\r\n\x00\xff")
     (made / "cut.sqlite").write_bytes(published.database().read_bytes()[:50_000])
     execute(made / "foreign.sqlite", "CREATE TABLE song (title TEXT)")
+    published.copy_to(made / "copy.sqlite")
     for name in ("newer", "harvested", "empty", "unmeasured", "small", "other"):
         with open_store(str(made / f"{name}.sqlite")) as store:
             if name in ("harvested", "unmeasured", "small"):

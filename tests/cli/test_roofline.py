@@ -365,6 +365,15 @@ def test_a_wrong_peaks_file_is_one_message(tmp_path: Path, content: str, said: s
     assert len(str(failed.value)) < 500
 
 
+def test_all_mistakes_of_a_peaks_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "peaks.json"
+    path.write_text('{"flops_per_s": {"tf23": 1, "tf32": -1}, "memory": 1}')
+    with pytest.raises(InputError, match=r"key memory; .*tf23; .*tf32: found -1"):
+        read_peaks(path, 1.0)
+    with pytest.raises(InputError, match="no such file"):
+        read_peaks(tmp_path / "none.json", 1.0)
+
+
 def test_a_peaks_file_takes_the_boards_base_power(tmp_path: Path) -> None:
     path = tmp_path / "peaks.json"
     path.write_text(json.dumps({"bytes_per_s": {"memory": 1e12, "l2": 5e12}}))

@@ -100,6 +100,13 @@ def test_a_name_means_plain_defaults_and_what_is_asked(summary: Path) -> None:
     assert meant(found) == (1, "bfloat16", "contiguous")
 
 
+def test_a_name_of_the_checkout_means_the_same_at_every_batch_size() -> None:
+    for path in summaries_in(ROOT / "measurements"):
+        for batch_size in (1, 96):
+            found = request_for(path.stem, ModelSpec(batch_size=batch_size))
+            assert found == ModelSpec(path.stem, batch_size=batch_size)
+
+
 def test_a_name_that_only_a_summary_file_has_is_short_for_its_model(opdb: Opdb) -> None:
     Path("measurements").mkdir()
     text = "model: mlp\ninput_size: [64]\ndtype: bfloat16\nbatch_sizes: [32]\n"
@@ -153,6 +160,19 @@ def test_the_hint_repeats_all_that_was_given_and_works(opdb: Opdb, tmp_path: Pat
     assert opdb(*shlex.split(hint)).status == 0
     found = find_workload(store, "mlp", said, "eager", harvest=False)
     assert describe(found.workload) == describe(request_for("mlp", said))
+
+
+def test_workloads_of_one_model_are_told_apart_by_their_size(opdb: Opdb, store: Store) -> None:
+    """An image of 224 pixels goes without saying."""
+    small = samples.workload("tiny", 8)
+    usual = {"args": [{"shape": [8, 3, 224, 224], "dtype": "float32"}], "kwargs": {}}
+    store.save_workload(replace(small, inputs=usual))
+    told = [describe(found) for found in store.workloads("tiny", batch_size=8)]
+    assert sorted(told) == ["batch 8 float32", "batch 8 float32 3x32x32"]
+    store.save_campaign(samples.campaign())
+    shown = opdb("show", "--db", store.location, "--device", samples.DEVICE.slug).out
+    for words in ("batch 8 float32  ", "batch 8 float32 3x32x32  "):
+        assert shown.count(words) == 1
 
 
 def test_options_are_checked_and_short_names_understood() -> None:
@@ -257,6 +277,12 @@ def test_a_cast_is_said_with_the_dtype_that_was_built() -> None:
     )
     assert identity(cast)["dtype_from"] == "cast from float16+float32"
     assert cast.key != plain.key
+
+
+def test_what_a_request_leaves_open_is_not_said() -> None:
+    assert describe(ModelSpec("package.module:build")) == ""
+    assert describe(ModelSpec("package.module:build", dtype="float16")) == "float16"
+    assert describe(ModelSpec("gpt2")) == "batch 1 float32"
 
 
 GOOD = """\

@@ -14,9 +14,11 @@ import torch
 
 from opdb.algorithms.names import ALGORITHMS
 from opdb.bench.session import detect
+from opdb.distribution import install
 from opdb.store import Claims, open_store
 from opdb.studies.sweep import measuring as bench_sweep
 from opdb.studies.sweep import measuring as verify
+from opdb.studies.sweep import rows as sweeping
 from opdb.studies.sweep.request import SweepPolicy
 from tests.algorithms.stand_in import REFUSAL, stand_in
 from tests.cli.conftest import Opdb
@@ -319,3 +321,14 @@ def test_lists_need_nothing_else(opdb: Opdb) -> None:
     both = opdb.json("sweep", "--list-models", "--list-algorithms")
     assert [each["algorithm"] for each in both["algorithms"]] == list(ALGORITHMS)
     assert len(both["models"]) == len(set(both["models"]))
+
+
+def test_without_matplotlib_the_files_are_written_and_it_is_said(
+    opdb: Opdb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "has_matplotlib", lambda: False)
+    arguments = (SMALL, "--stage", "quick", "--sizes", "16", "--device", "cpu")
+    found = opdb("sweep", *arguments)
+    assert found.status == 0 and install("plots") in found.err
+    assert not list(Path("results").rglob("*.png"))
+    assert len(list(Path("results").rglob("*.csv"))) == 2

@@ -10,6 +10,8 @@ import pty
 import shutil
 import sqlite3
 import struct
+import subprocess
+import sys
 import termios
 import threading
 from contextlib import closing
@@ -21,7 +23,7 @@ from opdb.cli import console, main
 from opdb.tables import Column, Table, csv_text, escaped, width_of
 from tests import published
 from tests.cli.conftest import Opdb, Ran
-from tests.paths import ROOT
+from tests.paths import ROOT, python_path
 
 EVIL = "\x1b[2J\x1b]0;mine\x07\x9b1m\u202etxt\r"
 IN_JSON = "\\u001b[2J\\u009b1m\\u202etxt"
@@ -219,9 +221,15 @@ LOOKING = [
     ("show",),
     ("validate",),
     ("modes", "--stored"),
+    ("roofline", "resnet50", "vgg16"),
     ("sweep", "--status"),
+    ("sweep", "--list-algorithms"),
+    ("complexity", "resnet18", "--batch-size", "1,32"),
     ("predict", "resnet50"),
+    ("predict", "resnet50", "--algorithm", "gemm"),
+    ("harvest", "resnet18", "--batch-size", "3"),
     ("predict", "resnet18", "--batch-size", "3"),
+    ("fx", "resnet18"),
     ("build", "resnet18.yml", "--plan"),
 ]
 
@@ -240,6 +248,25 @@ def test_no_line_is_wider_than_the_terminal(
 def test_json_on_a_terminal_is_json(database: Path) -> None:
     document = json.loads("\n".join(printed("show", "--json", "--db", str(database))))
     assert document["devices"]
+
+
+def test_help_and_messages_fit(tmp_path: Path) -> None:
+    """In a process of its own, whose stderr is the terminal, too."""
+    screen = Screen()
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    environment.pop("COLUMNS", None)
+    for arguments in (["--help"], ["bench", "--help"], ["show", "--db", str(tmp_path / "none")]):
+        subprocess.run(
+            [sys.executable, "-m", "opdb", *arguments],
+            env=environment,
+            stdout=screen.terminal,
+            stderr=screen.terminal,
+            check=False,
+        )
+    lines = screen.lines()
+    said = " ".join(" ".join(lines).split())  # the path's length says where that line is broken
+    assert "there is none" in said
+    assert [line for line in lines if width_of(line) > COLUMNS] == []
 
 
 def test_a_pipe_has_tables_at_their_full_width(

@@ -227,6 +227,21 @@ def test_a_result_is_a_table_in_a_notebook_and_a_frame_where_pandas_is(
     assert "coverage" not in row
 
 
+def test_reports_show_themselves(published: str) -> None:
+    options = api.BuildOptions(device="nvidia-h200")
+    planned = api.plan("mlp", options=options, db=published)
+    assert [row["kind"] for row in planned.rows()] == [
+        s["kind"] for s in planned.to_dict()["steps"]
+    ]
+    assert repr(planned).startswith("1 model, 1 workload, on nvidia-h200\n")
+    shown = api.show(db=published)
+    assert f"database {published}, " in repr(shown) and "resnet50" in repr(shown)
+    assert shown.rows() == shown.to_dict()["workloads"]
+    told: list[str] = []
+    api.show("models", "resnet1*", db=published, tell=told.append)
+    assert "3 from torchvision" in told[0]
+
+
 def test_a_plan_takes_what_is_stored_and_stores_nothing(opdb: Opdb, tmp_path: Path) -> None:
     db = tmp_path / "own.sqlite"
     with api.open_store(str(db)) as store:

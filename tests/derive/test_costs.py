@@ -33,6 +33,8 @@ from opdb.records import (
     Stretch,
     Visit,
 )
+from opdb.store import open_store
+from tests import published
 from tests.meters.replay import ReplayMeter
 from tests.store import samples
 
@@ -62,6 +64,23 @@ def derived(*visits: Visit) -> Cost:
     campaign = replace(CONTEXT, calibration=CALIBRATION)
     [cost] = Deriver([campaign], visits).costs({})
     return cost
+
+
+@pytest.mark.slow
+def test_published_visits_agree_with_each_other() -> None:
+    """The bar for a bench: energies of two visits lie within 2 % at the median."""
+    with open_store(str(published.database())) as store:
+        calibrations = {c.id: c.calibration for c in store.campaigns(published.DEVICE)}
+        energies: dict[tuple[str, str, str], list[float]] = {}
+        for board in store.boards(published.DEVICE):
+            for made in store.visits(board.uuid):
+                cost = visit_cost(made, calibrations[made.campaign])
+                if made.role == "measurement" and cost and cost.energy_j:
+                    key = (board.uuid, made.configuration, made.setting)
+                    energies.setdefault(key, []).append(cost.energy_j)
+    apart = [max(e) / min(e) - 1 for e in energies.values() if len(e) > 1]
+    assert len(apart) > 100
+    assert statistics.median(apart) < 0.02
 
 
 # The published set

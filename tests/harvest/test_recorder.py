@@ -95,6 +95,12 @@ def test_the_description_is_that_of_the_number_written_out() -> None:
     assert KINDS["linear"].flops(last(taken)) == 2048
 
 
+def test_the_host_waits_for_no_number_that_lies_on_the_cpu() -> None:
+    recorder = recorded(lambda linear, x, n: x.view(torch.div(4, 2, rounding_mode="trunc"), -1))
+    assert last(recorder).parameters == {"shape": [2, 64]}
+    assert "item" not in kinds(recorder)
+
+
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_nobody_waits_for_a_number_on_the_host(device: str) -> None:
     """As Longformer does, which divides sizes by torch.div."""

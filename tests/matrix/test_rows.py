@@ -154,6 +154,11 @@ def test_repeats_are_one_line_and_what_failed_says_why() -> None:
     assert "- mlp-b4-amp-cpu: not here: no amp in this test" in text
 
 
+def test_a_bar_in_a_reason_does_not_break_the_table() -> None:
+    failed = replace(run((0.1,)), outcome="error", reason="a | b\nc", repeats=(), flags=())
+    assert "failed: a \\| b c" in MatrixReport([made(cell(), "failed", failed)]).markdown("a title")
+
+
 def test_figures_of_several_boards_say_so() -> None:
     one = made(cell(), ran=run((0.1,)))
     assert one.campaign is not None and mixed([one, one]) == []

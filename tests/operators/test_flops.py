@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import (
     FlopCounterMode,
     conv_flop_count,
+    sdpa_backward_flop_count,
 )
 
 from opdb.kinds import get_kind
@@ -114,6 +116,46 @@ def test_an_einsum_that_is_no_product(
     configuration = watch(lambda: torch.einsum(equation, *operands))[-1]
     assert get_kind("einsum").flops(configuration) == forward
     assert get_kind(configuration.kind).backward_flops(configuration) == backward
+
+
+class Dispatched(TorchDispatchMode):
+    """Counts sums by their elements, products of matrices twice, and products of elements once."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        packet = func.overloadpacket
+        if packet is torch.ops.aten.sum:
+            self.flops += args[0].numel()
+        elif packet is torch.ops.aten.bmm:
+            self.flops += 2 * output.numel() * args[0].shape[-1]
+        elif packet is torch.ops.aten.mul:
+            self.flops += output.numel()
+        return output
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bii->b", [(3, 4, 4)]),
+        ("bii,bjj->b", [(3, 4, 4), (3, 2, 2)]),
+        ("ij,kl->il", [(40, 50), (60, 70)]),
+        ("bijk,bkd->bd", [(2, 30, 40, 8), (2, 8, 16)]),
+        ("bik,bkd->bd", [(2, 5, 1), (2, 8, 16)]),
+        ("ij,jk,kl->", [(2, 3), (3, 4), (4, 5)]),
+        ("ab,cd,be,fc->af", [(2, 3), (4, 5), (3, 6), (7, 4)]),
+        ("...ij,jk,...k->...i", [(2, 1, 3, 4), (4, 6), (5, 6)]),
+    ],
+)
+def test_an_einsum_counts_what_torch_computes(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    operands = [meta(*shape) for shape in shapes]
+    configuration = watch(lambda: torch.einsum(equation, *operands))[-1]
+    with torch.backends.opt_einsum.flags(enabled=False), Dispatched() as dispatched:
+        torch.einsum(equation, *operands)
+    assert get_kind("einsum").flops(configuration) == dispatched.flops > 0
 
 
 MODULES: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {
@@ -228,6 +270,13 @@ def test_functions_backward(name: str) -> None:
     assert get_kind(configuration.kind).backward_flops(configuration) == counted_backward(
         output, leaves.given
     )
+
+
+def test_what_fused_attention_computes_once_more_is_not_counted() -> None:
+    query, key, value = (torch.rand(2, 3, 8, 16, requires_grad=True) for _ in range(3))
+    configuration = watch(lambda: F.scaled_dot_product_attention(query, key, value))[-1]
+    products = get_kind(configuration.kind).backward_flops(configuration) // 4
+    assert sdpa_backward_flop_count(*4 * (query.shape,)) == 5 * products
 
 
 @pytest.mark.parametrize("needed", [True, False])

@@ -144,6 +144,16 @@ def test_the_ends_of_the_share() -> None:
     assert made({"zeros": 0.0}).all()
 
 
+def test_zeros_lie_where_a_layout_says() -> None:
+    tensor = made({"zeros": 0.5}, shape=[2, 8, 16, 16], layout="channels_last")
+    assert tensor.is_contiguous(memory_format=torch.channels_last)
+    assert 0.4 < (tensor == 0).float().mean() < 0.6
+
+
+def test_a_seed_gives_the_same_zeros() -> None:
+    assert torch.equal(made({"zeros": 0.5}), made({"zeros": 0.5}))
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.5, "half", None, True, [0.5]])
 def test_what_is_no_share_is_refused(share: Json) -> None:
     with pytest.raises(UnsupportedError, match="a share of zeros is from 0 to 1, not"):

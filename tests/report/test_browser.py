@@ -241,6 +241,16 @@ def test_every_choice_draws_its_figure_with_a_table_beside_it(seen: Seen, made: 
     assert seen.said == []
 
 
+def test_every_run_can_be_shown(seen: Seen, made: ReportPage) -> None:
+    """Each kind of run at least: those of every mode, whole or not."""
+    kinds = {(r.answer.prediction.mode, r.answer.prediction.missing != ()): r.name
+             for r in made.content.runs}  # fmt: skip
+    for name in kinds.values():
+        seen.page.locator("#run").select_option(name)
+        assert len(rows_of(seen, "kinds")) > 2
+    assert seen.said == []
+
+
 def test_a_visit_is_shown_with_its_samples_and_flags(seen: Seen, made: ReportPage) -> None:
     flagged = next(each for each in made.content.samples if each.flags)
     seen.page.locator("#visit").select_option(flagged.visit.id)

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from opdb.cli import main
+from opdb.derive.__main__ import run
 from opdb.derive.costs import ESTIMATOR
 from opdb.records import Cost
 from opdb.store import open_store
-from opdb.store.deriving import derived
+from opdb.store.deriving import derive_costs, derived
+from opdb.store.exchange import import_set
 from opdb.store.opening import FILE
 from opdb.store.sets import proved, read_set
 from tests import published
@@ -59,6 +62,21 @@ def test_a_cost_off_by_rounding_alone_stays_as_it_is_published(folder: Path) -> 
     contents = read_set(folder)
     given = list(contents["costs"].values["time_s_high"])
     assert sorted(proved(contents)["costs"].values["time_s_high"]) == sorted(given)
+
+
+@pytest.mark.slow
+def test_derive_check_holds_for_all_sets_of_the_default_database(
+    tmp_path: Path,
+    opdb: Opdb,  # noqa: F811
+) -> None:
+    path = tmp_path / "all.sqlite"
+    with open_store(str(path)) as store:
+        for each in SETS:
+            if each.parent == published.SET.parent and each != published.SET:
+                import_set(store, each, contents=read_set(each))
+        for board in store.boards_of_several_sources():
+            derive_costs(store, board)
+    assert main(["--check", "--db", str(path)], run=run) == 0
 
 
 def times_ten(rows: list[Row]) -> None:

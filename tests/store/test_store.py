@@ -327,6 +327,15 @@ def test_kill_9_loses_no_visit_that_was_saved(filled: Store, url: str) -> None:
     assert kept == [f"killed-{number:02d}" for number in range(30)]
 
 
+def test_two_processes_write_at_once(filled: Store, url: str) -> None:
+    program = WRITER.replace("killed-", "{me}-").replace('f"{me}', 'sys.argv[2] + f"')
+    program = program.replace("os.kill(os.getpid(), signal.SIGKILL)", "")
+    root = Path(__file__).parents[2]
+    writers = [subprocess.Popen(warm.command("-c", program, url, name), cwd=root) for name in "ab"]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    assert len(filled.visits("GPU-1")) == 63
+
+
 def test_a_harvest_tells_how_many_runs_called_something_else(filled: Store) -> None:
     newer = replace(PLAIN, source_version="9.9")
     fewer = replace(PLAIN, calls=PLAIN.calls[1:])
@@ -449,16 +458,24 @@ def test_it_is_what_the_last_harvest_left(filled: Store) -> None:
     assert filled.harvested("b") is None
 
 
+def test_no_set_brings_it_or_takes_it(filled: Store, tmp_path: Path) -> None:
+    filled.save_workload(UNCOMPILED, CAPTURED, fingerprint="a")
+    export_set(filled, tmp_path / "set", device="nvidia-h200")
+    with open_store(str(tmp_path / "other.sqlite")) as other:
+        import_set(other, tmp_path / "set")
+        assert other.workloads() == [UNCOMPILED] and other.harvested("a") is None
+        other.save_workload(UNCOMPILED, CAPTURED, fingerprint="b")
+        import_set(other, tmp_path / "set")
+        assert other.harvested("b") == (UNCOMPILED, CAPTURED)
+
+
 def test_what_a_set_says_that_it_calls_captured_is_no_harvest_of_here(
     filled: Store, tmp_path: Path
 ) -> None:
     """In the version of the set it calls something else captured, in that of here it does not."""
-    filled.save_workload(UNCOMPILED, CAPTURED, fingerprint="b")
+    filled.save_workload(UNCOMPILED, CAPTURED)
     export_set(filled, tmp_path / "set", device="nvidia-h200")
     with open_store(str(tmp_path / "other.sqlite")) as other:
-        import_set(other, tmp_path / "set")
-        assert other.harvested("b") is None, "fingerprints are of this database alone"
-    with open_store(str(tmp_path / "another.sqlite")) as other:
         other.save_workload(UNCOMPILED, fingerprint="a")
         assert other.harvested("a") == (UNCOMPILED, None)
         import_set(other, tmp_path / "set")

@@ -24,6 +24,7 @@ from opdb.store.claims import held
 from opdb.studies.sweep import measuring as bench_sweep
 from opdb.studies.sweep.measuring import NOMINAL_S, SweepOptions, SweepWork, planned_seconds
 from opdb.studies.sweep.request import (
+    STAGES,
     SweepPolicy,
     SweepSpec,
     parse_sizes,
@@ -184,6 +185,12 @@ def test_the_sizes_of_the_full_stage_are_those_of_the_scripts_it_replaces() -> N
     assert sizes_of("full", None, None) == [224 + int(i * 288 / 99) for i in range(100)]
     assert sizes_of("quick", None, None) == list(range(224, 513, 32))
     assert sizes_of("sanity", None, None) == [224]
+
+
+def test_each_stage_reuses_the_one_before() -> None:
+    stages = [set(sizes_of(stage, None, None)) for stage in STAGES]
+    assert stages[0] < stages[1] < stages[2]
+    assert [len(sizes) for sizes in stages] == [1, 10, 100]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 289])

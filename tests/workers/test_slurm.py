@@ -181,7 +181,7 @@ def test_a_command_does_not_outlive_its_job(
 ) -> None:
     """Where a time-out ends the wait: it is told to stop, and killed if it does not."""
     script(opdb_is, "python", f"trap '{trap}' TERM", "echo $$", "while true; do sleep 0.02; done")
-    monkeypatch.setattr(submitting, "STOPPING_S", 0.5)
+    monkeypatch.setattr(submitting, "COMMAND_STOPPED_WITHIN_S", 0.5)
     running: list[subprocess.Popen[bytes]] = []
 
     class Interrupted(subprocess.Popen[bytes]):

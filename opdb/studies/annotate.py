@@ -41,36 +41,36 @@ _RENAMED = {
 }
 """Categories of torch 1.8 to 1.11, by those of today."""
 
-Event = dict[str, Any]
+ProfileEvent = dict[str, Any]
 
 
 @dataclass
-class Node:
-    event: Event
-    children: list[Node] = field(default_factory=list)
-    work: list[Event] = field(default_factory=list)
+class ProfileNode:
+    event: ProfileEvent
+    children: list[ProfileNode] = field(default_factory=list)
+    work: list[ProfileEvent] = field(default_factory=list)
 
-    def all_work(self) -> Iterator[Event]:
+    def all_work(self) -> Iterator[ProfileEvent]:
         yield from self.work
         for child in self.children:
             yield from child.all_work()
 
 
 @dataclass(frozen=True)
-class Profile:
+class TorchProfile:
     """A profile: the whole document, operators nobody calls, all device work by start.
 
     `gpus` has the GPUs that worked, by number, each with its name; None where the profile has none.
     """
 
     document: dict[str, Json]
-    roots: Sequence[Node]
-    work: Sequence[Event]
+    roots: Sequence[ProfileNode]
+    work: Sequence[ProfileEvent]
     gpus: Mapping[str, str | None]
     has_shapes: bool
 
 
-def read_profile(path: Path) -> Profile:
+def read_profile(path: Path) -> TorchProfile:
     document = parse_json(path, _text(path), strict=False)  # torch leaves control characters
     try:
         events = [e for e in document["traceEvents"] if e.get("ph") == "X"]
@@ -86,7 +86,7 @@ def read_profile(path: Path) -> Profile:
         )
     names = {gpu_of(e): str(named[gpu_of(e)]) if named.get(gpu_of(e)) else None for e in work}
     has_shapes = any("Input Dims" in e["args"] for e in events if _category(e) == "cpu_op")
-    return Profile(document, roots, work, names, has_shapes)
+    return TorchProfile(document, roots, work, names, has_shapes)
 
 
 def _text(path: Path) -> str:
@@ -101,23 +101,23 @@ def _text(path: Path) -> str:
     return content.decode(json.detect_encoding(content), errors="replace")
 
 
-def gpu_of(work: Event) -> str:
+def gpu_of(work: ProfileEvent) -> str:
     """Return the number of the GPU that device work ran on: events of a GPU have it as process."""
     return str(work["args"].get("device", work.get("pid")))
 
 
-def end_us(event: Event) -> float:
+def end_us(event: ProfileEvent) -> float:
     """Return when an event ends, in microseconds of the profile."""
     return float(event["ts"] + event["dur"])
 
 
-def _category(event: Event) -> Any:
+def _category(event: ProfileEvent) -> Any:
     return _RENAMED.get(event.get("cat", ""), event.get("cat"))
 
 
-def _joined(events: Sequence[Event]) -> tuple[list[Node], list[Event]]:
+def _joined(events: Sequence[ProfileEvent]) -> tuple[list[ProfileNode], list[ProfileEvent]]:
     """Return operators that nobody calls, and all device work, given to what launched it."""
-    operators = [Node(e) for e in events if _category(e) == "cpu_op"]
+    operators = [ProfileNode(e) for e in events if _category(e) == "cpu_op"]
     for node in operators:
         node.event.setdefault("args", {})
         _check(node.event, -(2**53))
@@ -143,7 +143,7 @@ def _external_id(args: Mapping[str, Any]) -> str | None:
     return None if found is None else str(found)
 
 
-def _check(event: Event, least_us: int) -> None:
+def _check(event: ProfileEvent, least_us: int) -> None:
     """Check what is read of an operator's or a kernel's event; it lasts no less than `least_us`."""
     times, name = (event["ts"], event["dur"]), str(event["name"])[:60]
     numbers = all(type(each) in (int, float) and abs(each) <= 2**53 for each in times)
@@ -153,14 +153,14 @@ def _check(event: Event, least_us: int) -> None:
         raise ValueError(f"event {name!r}: expected a name that is text, and args with names")
 
 
-def _trees(operators: Sequence[Node]) -> list[Node]:
+def _trees(operators: Sequence[ProfileNode]) -> list[ProfileNode]:
     """Return the operators that nobody calls; each other one becomes a child of its caller."""
-    threads: dict[Any, list[Node]] = defaultdict(list)
+    threads: dict[Any, list[ProfileNode]] = defaultdict(list)
     for node in operators:
         threads[node.event["pid"], node.event["tid"]].append(node)
-    roots: list[Node] = []
+    roots: list[ProfileNode] = []
     for nodes in threads.values():
-        open_: list[Node] = []
+        open_: list[ProfileNode] = []
         for node in sorted(nodes, key=lambda n: (n.event["ts"], -n.event["dur"])):
             while open_ and end_us(open_[-1].event) <= node.event["ts"]:
                 open_.pop()
@@ -232,7 +232,7 @@ By = Literal["call", "kernels"]
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownWork:
     """Device work that the database knows, and the operator that launched it, if one did.
 
     `configurations` are those that it may be, in which a profile does not tell the difference. Its
@@ -241,15 +241,15 @@ class Known:
     """
 
     name: str
-    event: Event | None
-    work: Sequence[Event]
+    event: ProfileEvent | None
+    work: Sequence[ProfileEvent]
     configurations: Sequence[str]
     dynamic_j: Quantity
     energy_j: Quantity
     time_s: float
     by: By = "call"
 
-    def shares(self) -> Iterator[tuple[Event, float]]:
+    def shares(self) -> Iterator[tuple[ProfileEvent, float]]:
         """Yield each piece of the work with its share of the time."""
         for each in self.work:
             share = each["dur"] * MICRO / self.time_s if self.time_s else 1 / len(self.work)
@@ -257,7 +257,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class GpuSpan:
     """One GPU of a profile (its number, and its name if known), from its first work to its last.
 
     `idle_s` is time in which it has none. `energy_j` is base power all the time, and the dynamic
@@ -280,11 +280,11 @@ class Annotation:
     `device_s` is that of all work, `idle_s` the time without any on a GPU.
     """
 
-    known: Sequence[Known]
+    known: Sequence[KnownWork]
     unknown: Mapping[str, float]
     device_s: float
     idle_s: float
-    stretches: Sequence[Stretch]
+    stretches: Sequence[GpuSpan]
 
     def share(self, *by: By) -> float:
         return math.fsum(each.time_s for each in self.known if each.by in by) / self.device_s
@@ -316,7 +316,7 @@ class Index:
 
 
 def find_energies(
-    profile: Profile, index: Index, by_kernels: KernelIndex, base_w: float
+    profile: TorchProfile, index: Index, by_kernels: KernelIndex, base_w: float
 ) -> Annotation:
     """Find what a database knows of a profile: of each tree of calls the outermost operators.
 
@@ -335,7 +335,7 @@ def find_energies(
     known_j = {id(e): share * k.energy_j.mean for k in finder.known for e, share in k.shares()}
     whole_j = base_j | known_j
     stretches = [
-        Stretch(
+        GpuSpan(
             gpu,
             profile.gpus[gpu],
             (max(map(end_us, work)) - work[0]["ts"]) * MICRO,
@@ -350,7 +350,7 @@ def find_energies(
     return Annotation(finder.known, dict(finder.unknown), whole_s, idle_s, stretches)
 
 
-def _shared(work: Sequence[Event]) -> tuple[dict[int, float], float]:
+def _shared(work: Sequence[ProfileEvent]) -> tuple[dict[int, float], float]:
     """Return how long (s) each piece of a GPU's work has it, by identity, and how long none does.
 
     A moment at which several run is divided among them in equal parts.
@@ -376,11 +376,11 @@ class _Finder:
     def __init__(self, index: Index, by_kernels: KernelIndex, base_j: Mapping[int, float]) -> None:
         self._index, self._by_kernels, self._base_j = index, by_kernels, base_j
         self._found: dict[str, list[tuple[Configuration, Cost]]] = {}
-        self.known: list[Known] = []
+        self.known: list[KnownWork] = []
         self.unknown: dict[str, float] = defaultdict(float)
         self.given: set[int] = set()
 
-    def visit(self, node: Node) -> None:
+    def visit(self, node: ProfileNode) -> None:
         """Take an operator's work by its call, else by its parts."""
         work = list(node.all_work())
         if not work:
@@ -397,7 +397,9 @@ class _Finder:
         if node.work:
             self.take_work(event["name"], event, node.work)
 
-    def take_work(self, name: str, event: Event | None, work: Sequence[Event]) -> None:
+    def take_work(
+        self, name: str, event: ProfileEvent | None, work: Sequence[ProfileEvent]
+    ) -> None:
         self.given.update(map(id, work))
         if match := self._by_kernels.find([each["name"] for each in work], _seconds(work)):
             self._know(name, event, work, match, by="kernels")
@@ -410,16 +412,16 @@ class _Finder:
     def _know(
         self,
         name: str,
-        event: Event | None,
-        work: Sequence[Event],
+        event: ProfileEvent | None,
+        work: Sequence[ProfileEvent],
         match: Match,
         by: By = "call",
     ) -> None:
         energy = match.dynamic_j.moved(math.fsum(self._base_j[id(each)] for each in work))
         found = match.configurations, match.dynamic_j, energy, _seconds(work), by
-        self.known.append(Known(name, event, work, *found))
+        self.known.append(KnownWork(name, event, work, *found))
 
-    def _of_call(self, event: Event) -> list[tuple[Configuration, Cost]]:
+    def _of_call(self, event: ProfileEvent) -> list[tuple[Configuration, Cost]]:
         args = event["args"]
         told = ("Input type", "Input Dims", "Input Strides", "Concrete Inputs")
         call = json.dumps([event["name"], *map(args.get, told)])
@@ -428,7 +430,7 @@ class _Finder:
         return self._found[call]
 
 
-def annotated_trace(profile: Profile, found: Annotation, about: Json) -> Json:
+def annotated_trace(profile: TorchProfile, found: Annotation, about: Json) -> Json:
     """Return the profile with `opdb_…` arguments in operators and kernels that are known.
 
     A kernel has the share of its operator's energy that its time has of the operator's.
@@ -490,7 +492,7 @@ OPERATORS: Table[Operator] = Table(
     quantity("energy_j", "J", lambda row: row.energy_j, title="energy"),
 )
 
-GPUS: Table[Stretch] = Table(
+GPUS: Table[GpuSpan] = Table(
     Column("gpu", lambda row: row.gpu, title="GPU"),
     Column("name", lambda row: row.name, title="name"),
     Column("span_s", lambda row: row.span_s, title="first kernel to last", unit="s"),
@@ -515,7 +517,7 @@ class AnnotatedProfile(Report):
     these are (`is_own_device`). `notes` say so, and that operators have no shapes.
     """
 
-    profile: Profile
+    profile: TorchProfile
     annotation: Annotation
     device: str
     board: str
@@ -649,7 +651,7 @@ def annotate(
     )
 
 
-def _device_of(store: Store, profile: Profile, source: str) -> str | None:
+def _device_of(store: Store, profile: TorchProfile, source: str) -> str | None:
     from opdb.store import published_devices
 
     names = {each for each in profile.gpus.values() if each is not None}

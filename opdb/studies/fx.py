@@ -33,7 +33,7 @@ _ASSIGNED = re.compile(r"^\s+(\w+)(?::\s*\"[^\"]*\")?\s*=\s")
 
 
 @dataclass(frozen=True)
-class Costs:
+class KnownCosts:
     """What is known of operators on a board, by key; nothing, and why, where there is no board."""
 
     of: Mapping[str, Cost] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Sum:
+class GraphSum:
     calls: int
     measured: int
     undescribed: int
@@ -53,9 +53,9 @@ class Sum:
 
 def costs_of(
     store: Store, found: ModelGraphs, name: str | None = None, prefix: str | None = None
-) -> Costs:
+) -> KnownCosts:
     if name is None and prefix is None and not store.devices():
-        return Costs(reason=f"{store.location} holds no measurements")
+        return KnownCosts(reason=f"{store.location} holds no measurements")
     from opdb.predict.predictor import choose_device, predictor_for
 
     device = choose_device(store, name)
@@ -69,16 +69,16 @@ def costs_of(
     elif boards:
         board = max(boards, key=lambda uuid: len(store.costs(uuid, keys)))
     else:
-        return Costs(device=device.name, reason=f"nothing was measured on {device.name}")
-    return Costs(predictor.costs_on(board, configurations), device.name, board)
+        return KnownCosts(device=device.name, reason=f"nothing was measured on {device.name}")
+    return KnownCosts(predictor.costs_on(board, configurations), device.name, board)
 
 
-def _sum(nodes: Sequence[Node], costs: Costs) -> Sum:
+def _sum(nodes: Sequence[Node], costs: KnownCosts) -> GraphSum:
     calls = [call for node in nodes for call in node.calls]
     known = [cost for call in calls if (cost := costs.of.get(call.key)) is not None]
     times = [cost.time_s.mean for cost in known if cost.time_s]
     energies = [cost.energy_j.mean for cost in known if cost.energy_j]
-    return Sum(
+    return GraphSum(
         len(calls),
         len(times),
         sum(not node.described for node in nodes),
@@ -87,7 +87,7 @@ def _sum(nodes: Sequence[Node], costs: Costs) -> Sum:
     )
 
 
-def _head(request: ModelSpec, found: ModelGraphs, costs: Costs) -> Iterator[str]:
+def _head(request: ModelSpec, found: ModelGraphs, costs: KnownCosts) -> Iterator[str]:
     yield (
         f"{request.name}, {describe(request, dtype=dtype_words(found.loaded))}: "
         f"{plural(len(found.graphs), 'graph')}, "
@@ -110,7 +110,7 @@ def _head(request: ModelSpec, found: ModelGraphs, costs: Costs) -> Iterator[str]
         yield f"costs of one call each on {costs.device} ({costs.board}): time, energy"
 
 
-def _lines(graph: Graph, costs: Costs) -> Iterator[str]:
+def _lines(graph: Graph, costs: KnownCosts) -> Iterator[str]:
     nodes = {node.name: node for node in graph.nodes}
     for line in graph.text.strip("\n").splitlines():
         made = _ASSIGNED.match(line)
@@ -119,7 +119,7 @@ def _lines(graph: Graph, costs: Costs) -> Iterator[str]:
         yield f"{line}  # {told}" if told else line
 
 
-def _told(node: Node, costs: Costs) -> str:
+def _told(node: Node, costs: KnownCosts) -> str:
     if not node.described:
         return "no operator describes it"
     told = []
@@ -133,7 +133,7 @@ def _told(node: Node, costs: Costs) -> str:
     return "; ".join(told)
 
 
-def _operator(call: Configuration, costs: Costs) -> Json:
+def _operator(call: Configuration, costs: KnownCosts) -> Json:
     cost = costs.of.get(call.key)
     return {
         "kind": call.kind,
@@ -143,7 +143,7 @@ def _operator(call: Configuration, costs: Costs) -> Json:
     }
 
 
-GRAPHS: Table[tuple[int, int, Sum]] = Table(
+GRAPHS: Table[tuple[int, int, GraphSum]] = Table(
     Column("graph", lambda row: row[0], title="graph"),
     Column("nodes", lambda row: row[1], title="nodes"),
     Column("calls", lambda row: row[2].calls, title="calls"),
@@ -158,9 +158,9 @@ GRAPHS: Table[tuple[int, int, Sum]] = Table(
 class FxGraphs(Report):
     request: ModelSpec
     found: ModelGraphs
-    costs: Costs
+    costs: KnownCosts
 
-    def _sums(self) -> list[tuple[int, int, Sum]]:
+    def _sums(self) -> list[tuple[int, int, GraphSum]]:
         return [
             (number, len(graph.nodes), _sum(graph.nodes, self.costs))
             for number, graph in enumerate(self.found.graphs, 1)
@@ -270,7 +270,7 @@ def _report(request: ModelSpec, db: str | None, device: str | None, board: str |
     except NoDatabaseError as error:
         if any(named is not None for named in (db, device, board)):
             raise
-        found, costs = _captured(request), Costs(reason=str(error))
+        found, costs = _captured(request), KnownCosts(reason=str(error))
     else:
         with store:
             if device is not None or board is not None:

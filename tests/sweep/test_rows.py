@@ -34,9 +34,9 @@ from opdb.studies.sweep.request import (
 from opdb.studies.sweep.rows import (
     LAYERS,
     OVERALL,
+    CellPrediction,
     LayerFacts,
-    Predicted,
-    Row,
+    SweepRow,
     _handle,
     draw_curves,
     figures,
@@ -78,11 +78,11 @@ PARTIAL: dict[str, Any] = {
 CONVOLUTIONS = [LayerFacts("conv1", 3, 8, (7, 7)), LayerFacts("conv2", 8, 16, (3, 1))]
 
 
-def row(run: ModelRun = RUN, cell: SweepSpec = FFT) -> Row:
-    return Row(cell, run, "GPU-1", Predicted(0.011, 7.0), None, {"conv1": 0.5})
+def row(run: ModelRun = RUN, cell: SweepSpec = FFT) -> SweepRow:
+    return SweepRow(cell, run, "GPU-1", CellPrediction(0.011, 7.0), None, {"conv1": 0.5})
 
 
-def overall(of: Row) -> dict[str, Any]:
+def overall(of: SweepRow) -> dict[str, Any]:
     return OVERALL.document(of)
 
 
@@ -266,7 +266,7 @@ def drawn() -> Iterator[None]:
     yield
 
 
-def at(size: int, algorithm: str = "fft", **changes: object) -> Row:
+def at(size: int, algorithm: str = "fft", **changes: object) -> SweepRow:
     cell = replace(FFT, size=size, algorithm=algorithm_named(algorithm))
     return row(replace(RUN, **changes), cell)  # type: ignore[arg-type]
 

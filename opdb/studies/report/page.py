@@ -38,7 +38,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledVisit:
     visit: Visit
     campaign: Campaign
     configuration: Configuration
@@ -84,7 +84,7 @@ class Sampled:
         }
 
 
-def sampled(store: Store, device: str, answers: Sequence[Answer]) -> list[Sampled]:
+def sampled(store: Store, device: str, answers: Sequence[Answer]) -> list[SampledVisit]:
     """Return the visits of the configurations that carry most of the runs' energy, each on a board.
 
     `device` is its slug. A configuration that its board did not measure has no visit there.
@@ -101,7 +101,7 @@ def sampled(store: Store, device: str, answers: Sequence[Answer]) -> list[Sample
         by_board[board].append(key)
     campaigns = {campaign.id: campaign for campaign in store.campaigns(device)}
     return [
-        Sampled(visit, campaigns[visit.campaign], configurations[visit.configuration])
+        SampledVisit(visit, campaigns[visit.campaign], configurations[visit.configuration])
         for visit in _visits(store, by_board)
         if visit.campaign in campaigns
     ]
@@ -275,7 +275,7 @@ REPLAYS = _values(
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportedRun:
     answer: Answer
     parts: Breakdown
 
@@ -293,7 +293,7 @@ class Run:
         return f"{found.workload.name}, {words}, {found.mode}, {short_board(found.board)}"
 
 
-def runs_document(runs: Sequence[Run]) -> Json:
+def runs_document(runs: Sequence[ReportedRun]) -> Json:
     """Return the runs as data: configurations and workloads once, each run by their numbers.
 
     `times_s` and `dynamic_j` of a run are those of one call of each configuration of its workload,
@@ -329,7 +329,7 @@ def _workload(workload: Workload, places: Mapping[str, int]) -> Json:
     }
 
 
-def _run(run: Run, numbers: Mapping[str, int]) -> Json:
+def _run(run: ReportedRun, numbers: Mapping[str, int]) -> Json:
     found, parts = run.answer.prediction, run.parts
     keys = [configuration.key for configuration in found.workload.occurrences()]
     has_energy = found.energy_j is not None
@@ -402,9 +402,9 @@ class Content:
     command: str
     validation: Validation
     left_out: str | None
-    runs: Sequence[Run]
+    runs: Sequence[ReportedRun]
     roofs: Study | None
-    samples: Sequence[Sampled]
+    samples: Sequence[SampledVisit]
     device: Device
     boards: int
     standing: Standing
@@ -428,7 +428,7 @@ def gather(
         command,
         found,
         left_out,
-        [Run(answer, predictor.breakdown(answer.prediction)) for answer in answers],
+        [ReportedRun(answer, predictor.breakdown(answer.prediction)) for answer in answers],
         roofs(store, predictor, answers),
         sampled(store, device.slug, answers),
         device,

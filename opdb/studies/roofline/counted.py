@@ -25,7 +25,7 @@ FAR = 0.15
 
 
 @dataclass(frozen=True)
-class Compared:
+class CountedCall:
     configuration: Configuration
     count: int
     flops: int
@@ -88,7 +88,7 @@ def _is_usual(profile: Profile, called: Mapping[str, Configuration]) -> bool:
     return profile.setting == relevant_setting(kind, DEFAULT_SETTINGS)
 
 
-def compare(workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> list[Compared]:
+def compare(workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> list[CountedCall]:
     """Hold what is counted against profiles, what takes the models longest under them first."""
     counts: Counter[Configuration] = Counter()
     for workload in workloads:
@@ -98,7 +98,7 @@ def compare(workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> l
         if (profile := profiles.get(configuration.key)) is not None:
             kind = KINDS[configuration.kind]
             found.append(
-                Compared(
+                CountedCall(
                     configuration,
                     count,
                     kind.flops(configuration),
@@ -110,11 +110,11 @@ def compare(workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> l
     return sorted(found, key=_weight, reverse=True)
 
 
-def _weight(each: Compared) -> tuple[float, int]:
+def _weight(each: CountedCall) -> tuple[float, int]:
     return each.count * (each.counters.time_s or 0.0), each.count * each.bytes_moved
 
 
-def median_difference(compared: Iterable[Compared]) -> float | None:
+def median_difference(compared: Iterable[CountedCall]) -> float | None:
     """Return the median of how far memory's bytes are from those counted, as a share of these."""
     known = [abs(ratio - 1) for each in compared if (ratio := each.bytes_ratio) is not None]
     return median(known) if known else None
@@ -174,7 +174,7 @@ def _megas(value: float | None, unit: str = "") -> str:
     return show(value, unit, digits=3).strip()
 
 
-OPERATORS: Table[Compared] = Table(
+OPERATORS: Table[CountedCall] = Table(
     Column(title="operator", text=lambda each: each.configuration.title),
     Column("kind", lambda each: each.configuration.kind),
     Column("pass", lambda each: each.configuration.pass_name),
@@ -219,11 +219,11 @@ OPERATORS: Table[Compared] = Table(
 """An operator as counted, and as hardware counters saw it."""
 
 
-def _after_number(column: Column[Compared]) -> Column[tuple[int, Compared]]:
+def _after_number(column: Column[CountedCall]) -> Column[tuple[int, CountedCall]]:
     return Column(title=column.title, text=lambda row: column.cell(row[1]))
 
 
-NUMBERED: Table[tuple[int, Compared]] = Table(
+NUMBERED: Table[tuple[int, CountedCall]] = Table(
     Column(title="", text=lambda row: row[0]),
     *(_after_number(column) for column in OPERATORS.columns if column.title is not None),
 )
@@ -239,7 +239,7 @@ class Seen(Report):
 
     device: str
     profiles: Mapping[str, Profile]
-    compared: Sequence[Compared]
+    compared: Sequence[CountedCall]
     missing: Sequence[str]
 
     @property

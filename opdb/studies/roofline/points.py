@@ -40,7 +40,7 @@ BEYOND_CACHES = 2**27
 
 
 @dataclass(frozen=True)
-class Bound:
+class RoofBound:
     """The side that limits a call, the lower bound that it sets, and the share of it reached.
 
     `least` is in seconds or joules; `reached` is `least` over the measured value, above 1 where a
@@ -56,8 +56,8 @@ class Bound:
 class Roofs:
     """A call's bounds under one set of peaks; None where a peak that they need is not known."""
 
-    time: Bound | None = None
-    energy: Bound | None = None
+    time: RoofBound | None = None
+    energy: RoofBound | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Part:
+class SideShare:
     """The calls of a model that one side limits: number, shares of time and energy, roofs reached.
 
     `reached_time` and `reached_energy` are the lower bound of all these calls over their measured
@@ -212,7 +212,7 @@ class ModelRoofline:
         least = _least(working, what)
         return least / taken if least is not None and taken else None
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SideShare]:
         """Return the calls by what limits them: compute, memory, no known peak, no operator."""
         found = [
             self._part("compute", self._on("compute")),
@@ -225,19 +225,19 @@ class ModelRoofline:
         if self.whole_j and self.base_power_w is not None:
             energy = self.base_power_w * self.outside_s / self.whole_j
         share = self.outside_s / whole_s if whole_s else 0.0
-        found.append(Part("outside operators", 0, share, energy, None, None, 0.0))
+        found.append(SideShare("outside operators", 0, share, energy, None, None, 0.0))
         return found
 
     def _on(self, side: Side) -> list[Point]:
         return [p for p in self.points if p.measured.time and p.measured.time.side == side]
 
-    def _part(self, name: str, points: Sequence[Point]) -> Part:
+    def _part(self, name: str, points: Sequence[Point]) -> SideShare:
         shares = [self.share_energy(p) for p in points]
         taken_s = math.fsum(p.count * p.time_s for p in points)
         taken_j = math.fsum(p.count * (p.energy_j or 0.0) for p in points)
         least_s, least_j = _least(points, "time"), _least(points, "energy")
         far = [p for p in points if p.measured.time and p.measured.time.reached < NEAR]
-        return Part(
+        return SideShare(
             name,
             sum(p.count for p in points),
             math.fsum(self.share_time(p) for p in points),
@@ -259,7 +259,7 @@ def _least(points: Iterable[Point], what: Literal["time", "energy"]) -> float | 
 # The arithmetic
 
 
-def least_time(flops: float, moved: float, unit: str | None, peaks: Peaks) -> Bound | None:
+def least_time(flops: float, moved: float, unit: str | None, peaks: Peaks) -> RoofBound | None:
     """Return the least time (s) of so many operations and bytes; None without the peaks it needs.
 
     `reached` is 1: there is no measurement yet.
@@ -270,7 +270,7 @@ def least_time(flops: float, moved: float, unit: str | None, peaks: Peaks) -> Bo
     )
 
 
-def least_energy(flops: float, moved: float, unit: str | None, peaks: Peaks) -> Bound | None:
+def least_energy(flops: float, moved: float, unit: str | None, peaks: Peaks) -> RoofBound | None:
     """Return the least energy (J) of so many operations and bytes, base power over the least time.
 
     None without the peaks it needs.
@@ -291,13 +291,13 @@ def _over(amount: float, rate: float | None) -> float | None:
     return amount / rate if rate else None
 
 
-def _larger(computing: float | None, moving: float | None) -> Bound | None:
+def _larger(computing: float | None, moving: float | None) -> RoofBound | None:
     if computing is None or moving is None:
         return None
-    return Bound("compute" if computing > moving else "memory", max(computing, moving), 1.0)
+    return RoofBound("compute" if computing > moving else "memory", max(computing, moving), 1.0)
 
 
-def _reached(least: Bound | None, taken: float | None) -> Bound | None:
+def _reached(least: RoofBound | None, taken: float | None) -> RoofBound | None:
     if least is None or not taken:
         return None
     return replace(least, reached=least.least / taken)
@@ -382,7 +382,7 @@ def study(
                 f"measured on {predictor.device.slug}; run opdb bench there"
             )
     assert board is not None
-    reader = _Reader(store, predictor, board, mode, profiles or {})
+    reader = _PointReader(store, predictor, board, mode, profiles or {})
     if peaks_file is not None:
         peaks = read_peaks(peaks_file, reader.base_power_w)
     else:
@@ -397,7 +397,7 @@ def study(
     return Study(predictor.device.slug, board, mode, peaks, vendor, models, notes)
 
 
-class _Reader:
+class _PointReader:
     def __init__(
         self,
         store: Store,

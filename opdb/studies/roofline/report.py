@@ -15,10 +15,10 @@ from opdb.store import Store
 from opdb.studies.roofline.counted import Seen, seen_by_counters
 from opdb.studies.roofline.peaks import MEMORY, Peaks
 from opdb.studies.roofline.points import (
-    Bound,
     ModelRoofline,
-    Part,
     Point,
+    RoofBound,
+    SideShare,
     Study,
     study,
 )
@@ -55,7 +55,7 @@ def _bound(name: str, of: Any) -> Column[Placed]:
     """Return the column of a bound: which side holds, the least it allows, the share reached."""
 
     def get(row: Placed) -> Json:
-        bound: Bound | None = of(row.point)
+        bound: RoofBound | None = of(row.point)
         if bound is None:
             return None
         return {"bound": bound.side, "least": bound.least, "reached": bound.reached}
@@ -127,7 +127,7 @@ LINES: Table[Placed] = Table(
 )
 """The same, with the workload and the board that it is of: a line of the CSV file."""
 
-PARTS: Table[Part] = Table(
+PARTS: Table[SideShare] = Table(
     Column("bound", lambda part: part.name, title="held back by"),
     Column("calls", lambda p: p.calls, title="calls", text=lambda part: part.calls or "–"),
     Column("share_time", lambda part: part.share_time, title="time", unit=SHARE),

@@ -44,24 +44,24 @@ if TYPE_CHECKING:
     from opdb.bench.session import Platform
     from opdb.store import RunState, Store
     from opdb.studies.sweep.measuring import SweepOptions, Verification
-    from opdb.studies.sweep.rows import Row
+    from opdb.studies.sweep.rows import SweepRow
     from opdb.workers import WorkerDevice
 
 PANEL = "studies"
 
 
 def sweep_standing(
-    swept: SweepRequest, here: str, *, named: bool, db: str | None = None
+    swept: SweepRequest, named: str | None, *, db: str | None = None
 ) -> SweepStanding:
     """Say of every model and algorithm how many sizes are in which state; measure nothing.
 
-    Where no model is named, of all that was ever swept, at its own sizes. `here` is the slug of
-    this machine's device, which is meant where it is `named` or where sweeps of it are stored.
+    Where no model is named, of all that was ever swept, at its own sizes. `named` is a device of
+    this machine.
     """
     from opdb.store import open_store
 
     with open_store(db, create=db is None, sweeps=True) as store:
-        device = _swept_device(store, here, named=named)
+        device = _swept_device(store, named)
         policy = SweepPolicy((device,))
         table = RunTable.read(store, policy)
         if swept.requests:
@@ -84,18 +84,17 @@ def sweep_standing(
 
 def stored_sweep(
     swept: SweepRequest,
-    here: str,
+    named: str | None,
     output: Path,
     display: Display,
     *,
-    named: bool,
     db: str | None = None,
 ) -> SweepReport:
-    """Write files and figures of what is stored of a device, as above; measure nothing."""
+    """Write files and figures of what is stored of a device; measure nothing."""
     from opdb.store import open_store
 
     with open_store(db, create=db is None, sweeps=True) as store:
-        device = _swept_device(store, here, named=named)
+        device = _swept_device(store, named)
         swept = _in_its_mode(store, swept, device)
         every = stored_specs(store, swept)
         cells = [cell for cell in every if cell.workload]
@@ -111,11 +110,15 @@ def stored_sweep(
     return SweepReport(rows)
 
 
-def _swept_device(store: Store, here: str, *, named: bool) -> str:
-    if named:
-        return here
+def _swept_device(store: Store, named: str | None) -> str:
+    """Return the device (slug) that is named, else this machine's if it was swept, else another."""
     swept = [device.slug for device in store.devices() if SweepPolicy((device.slug,)).runs(store)]
-    return here if here in swept or not swept else swept[0]
+    if named is None and len(swept) == 1:
+        return swept[0]
+    from opdb.bench.session import detect  # which needs torch
+
+    here = detect(named).device.slug
+    return here if named is not None or here in swept or not swept else swept[0]
 
 
 def _in_its_mode(store: Store, swept: SweepRequest, device: str) -> SweepRequest:
@@ -206,7 +209,7 @@ class Sweep:
                     shown.note(f"{cell.label}: {run.outcome}: {run.reason}")
         return []
 
-    def write(self, output: Path) -> list[Row]:
+    def write(self, output: Path) -> list[SweepRow]:
         """Write files and figures of all that was ever run of the sweep; return its rows."""
         tell = self._display.note
         found = write_all(self._store, self._swept, self._cells, self._device, output, tell)
@@ -232,7 +235,6 @@ class Sweep:
 
 
 MODES = ("graph", "eager")
-"""In which modes a sweep's passes are issued."""
 
 
 @dataclass(frozen=True)
@@ -334,25 +336,29 @@ def run(
         return
     if not models and not asked.status:
         raise InputError("give models, as in: opdb sweep resnet50 --algorithm all --stage quick")
+    algorithms = algorithms_named(asked.algorithms or ([] if asked.status else [DEFAULT]))
+    reads = asked.status or asked.files
+    of_any = reads and device is None and devices is None
+    places = [] if of_any else chosen_places(device, devices)
+    here = places[0].device if places else device
+    display = Terminal(quiet=out.quiet)
+    if reads:
+        swept = asked.request(models or [], algorithms, said)
+        found = (
+            sweep_standing(swept, here, db=out.db)
+            if asked.status
+            else stored_sweep(swept, here, asked.output_dir, display, db=out.db)
+        )
+        show(found, as_json=out.as_json)
+        return
     from opdb.bench.session import detect
     from opdb.bench.visit import check_algorithms
     from opdb.store import open_store
 
-    algorithms = algorithms_named(asked.algorithms or ([] if asked.status else [DEFAULT]))
-    places = chosen_places(device, devices)
-    if not (places or asked.status or asked.files or asked.plan):
+    if not (places or asked.plan):
         check_algorithms(algorithms, detect(device))  # told before models are loaded
     swept = asked.request(models or [], algorithms, said)
-    here, named = places[0].device if places else device, bool(device or places)
-    display = Terminal(quiet=out.quiet)
-    if asked.status:
-        slug = detect(here).device.slug
-        show(sweep_standing(swept, slug, named=named, db=out.db), as_json=out.as_json)
-    elif asked.files:
-        slug = detect(here).device.slug
-        files = stored_sweep(swept, slug, asked.output_dir, display, named=named, db=out.db)
-        show(files, as_json=out.as_json)
-    elif asked.plan:
+    if asked.plan:
         with open_store(out.db, sweeps=True) as store:
             plan, words = Sweep(store, swept, detect(here), display, retry=asked.retry).plan()
         if out.as_json:

@@ -23,19 +23,13 @@ FIRST, LAST = 224, 512
 STAGES = {"sanity": 1, "quick": 10, "full": 100}
 """How many sizes each stage has. Each stage's sizes are among those of the next."""
 
-MOST_SIZES = LAST - FIRST + 1
-
-
-def check_stage(stage: str) -> None:
-    if stage not in STAGES:
-        raise UnknownNameError("--stage", stage, STAGES)
-
 
 def spread_sizes(count: int) -> list[int]:
     """Return so many sizes from `FIRST` to `LAST`: 224 + int(i·288 / (count - 1))."""
-    if not 1 <= count <= MOST_SIZES:
+    most = LAST - FIRST + 1
+    if not 1 <= count <= most:
         raise InputError(
-            f"--num-sizes {count}: from {FIRST} to {LAST} pixels there are 1 to {MOST_SIZES} sizes"
+            f"--num-sizes {count}: from {FIRST} to {LAST} pixels there are 1 to {most} sizes"
         )
     if count == 1:
         return [FIRST]
@@ -54,7 +48,8 @@ def parse_sizes(text: str) -> list[int]:
 
 
 def sizes_of(stage: str, count: int | None, sizes: Sequence[int] | None) -> list[int]:
-    check_stage(stage)
+    if stage not in STAGES:
+        raise UnknownNameError("--stage", stage, STAGES)
     if count is not None and sizes is not None:
         raise InputError("--num-sizes and --sizes: give one of them")
     if sizes is not None:
@@ -66,7 +61,7 @@ STATES: tuple[State, ...] = ("full", "partial", "unsupported", "failed", "runnin
 """`partial`: a convolution of the model ran otherwise. `failed`: an error, or out of memory."""
 
 
-class Group(NamedTuple):
+class Curve(NamedTuple):
     """What the runs of one sweep differ by, apart from their sizes."""
 
     model: str
@@ -101,10 +96,10 @@ class SweepSpec:
         return f"{self.request.name} {self.algorithm.name} at {self.size}"
 
     @property
-    def group(self) -> Group:
+    def group(self) -> Curve:
         of = self.request
         workload = of.batch_size, of.dtype, of.memory_format
-        return Group(of.name, *workload, self.mode, self.algorithm.name)
+        return Curve(of.name, *workload, self.mode, self.algorithm.name)
 
     @property
     def setting(self) -> Mapping[str, Json]:
@@ -146,14 +141,13 @@ class SweepPolicy(Policy[SweepSpec]):
         return state_of(run.outcome, run.facts)
 
 
-def by_group(specs: Sequence[SweepSpec]) -> dict[Group, list[SweepSpec]]:
-    found: dict[Group, list[SweepSpec]] = {}
+def by_group(specs: Sequence[SweepSpec]) -> dict[Curve, list[SweepSpec]]:
+    found: dict[Curve, list[SweepSpec]] = {}
     for spec in specs:
         found.setdefault(spec.group, []).append(spec)
     return found
 
 
-IMAGE_AXES = 4
 USUAL = (3, FIRST, FIRST)
 """Images where a model says nothing of its inputs."""
 
@@ -199,7 +193,7 @@ def image_request(name: str, options: ModelSpec) -> ModelSpec:
         loaded = load_to_look(request)
     first = loaded.inputs["args"][:1]
     shape = first[0].get("shape", []) if first and isinstance(first[0], Mapping) else []
-    if len(shape) != IMAGE_AXES:
+    if len(shape) != 1 + len(USUAL):
         raise InputError(
             f"{name} takes no batch of images, so there are no sizes to sweep: its input is "
             f"{shape or 'no tensor'}"

@@ -22,7 +22,7 @@ from opdb.kinds.registry import relevant_setting
 from opdb.records import ELSEWHERE, Json, ModelRun, Quantity, Workload
 from opdb.runs import RunTable, State
 from opdb.spec import ModelSpec, describe
-from opdb.studies.sweep.request import STATES, Group, SweepPolicy, SweepRequest, SweepSpec, state_of
+from opdb.studies.sweep.request import STATES, Curve, SweepPolicy, SweepRequest, SweepSpec, state_of
 from opdb.tables import MISSING, Column, Report, Rows, Table, csv_text
 from opdb.units import MILLI, plural, show, show_share
 
@@ -41,7 +41,7 @@ In 522 of 534 runs on an H200 they added 0.6 to 1.85 µs a kernel and layer, in 
 
 
 @dataclass(frozen=True)
-class Predicted:
+class CellPrediction:
     """What operators say of a cell: time (s) and energy (J) of a pass, where they are measured."""
 
     time_s: float | None = None
@@ -59,7 +59,7 @@ class LayerFacts:
 
 
 @dataclass(frozen=True)
-class Row:
+class SweepRow:
     """One cell with its run, its board (UUID), and what was predicted of it.
 
     `same_as` is the first algorithm that ran the very same kernels at this size, where one did.
@@ -69,7 +69,7 @@ class Row:
     cell: SweepSpec
     run: ModelRun
     board: str
-    predicted: Predicted
+    predicted: CellPrediction
     same_as: str | None
     energies_j: Mapping[str, float]
 
@@ -173,7 +173,7 @@ def same_kernels(runs: Sequence[tuple[str, ModelRun]]) -> dict[str, str]:
 class LayerTime:
     """A convolution layer's time in place, and that of all leaf modules of the pass (seconds)."""
 
-    row: Row
+    row: SweepRow
     layer: LayerFacts
     time_s: float
     total_s: float
@@ -183,37 +183,37 @@ def _milli(seconds: float | None) -> float | None:
     return None if seconds is None else seconds / MILLI
 
 
-def _time(name: str, of: Callable[[list[float]], float]) -> Column[Row]:
+def _time(name: str, of: Callable[[list[float]], float]) -> Column[SweepRow]:
     return Column(name, lambda row: _milli(of(row.iteration_s)) if row.time_s else None)
 
 
-def _time_bound(side: str) -> Column[Row]:
+def _time_bound(side: str) -> Column[SweepRow]:
     return Column(
         f"mean_{side}_ms", lambda row: _milli(getattr(row.time_s, side)) if row.time_s else None
     )
 
 
-def _energy_bound(side: str) -> Column[Row]:
+def _energy_bound(side: str) -> Column[SweepRow]:
     return Column(
         f"energy_{side}_j",
         lambda row: row.an_inference(getattr(row.energy_j, side)) if row.energy_j else None,
     )
 
 
-def _fact(name: str) -> Column[Row]:
+def _fact(name: str) -> Column[SweepRow]:
     return Column(name, lambda row: row.run.facts.get(name))
 
 
-def _state(row: Row) -> str:
+def _state(row: SweepRow) -> str:
     return row.run.outcome if row.state == "failed" else row.state
 
 
-def _state_words(row: Row) -> str:
+def _state_words(row: SweepRow) -> str:
     share = row.run.facts.get("share_elsewhere")
     return _state(row) + (f", {show_share(share)} elsewhere" if share else "")
 
 
-OVERALL: Table[Row] = Table(
+OVERALL: Table[SweepRow] = Table(
     Column("model", lambda row: row.cell.request.name, "model"),
     Column("algorithm", lambda row: row.cell.algorithm.name, "algorithm"),
     Column("input_size", lambda row: row.cell.size, "size"),
@@ -297,7 +297,7 @@ class SweepResults:
         self._predictors: dict[str, Predictor] = {}
         self._workloads: dict[str, Workload] = {}
 
-    def rows(self, cells: Sequence[SweepSpec], calls: Sequence[str]) -> list[Row]:
+    def rows(self, cells: Sequence[SweepSpec], calls: Sequence[str]) -> list[SweepRow]:
         """Return a row of each cell of one model that was run; `calls` as its layers are called."""
         found = []
         for size in dict.fromkeys(cell.size for cell in cells):
@@ -307,11 +307,11 @@ class SweepResults:
                     runs.append((cell, run))
             same = same_kernels([(cell.algorithm.name, run) for cell, run in runs])
             for cell, run in runs:
-                row = Row(
+                row = SweepRow(
                     cell,
                     run,
                     self._boards[run.campaign],
-                    Predicted(),
+                    CellPrediction(),
                     same.get(cell.algorithm.name),
                     self._energies(cell, self._boards[run.campaign], calls),
                 )
@@ -357,7 +357,7 @@ class SweepResults:
                 found[path] = found.get(path, 0.0) + known[configuration.key]
         return {path: energy for path, energy in found.items() if path not in missing}
 
-    def _predicted(self, row: Row) -> Predicted:
+    def _predicted(self, row: SweepRow) -> CellPrediction:
         """Return the prediction of a run from its operators, where all of them were measured.
 
         A partial run has none, nor has a forced convolution whose time depends on the host.
@@ -365,7 +365,7 @@ class SweepResults:
         cell, run = row.cell, row.run
         waits = run.mode == "eager" and cell.algorithm.is_forced
         if row.state != "full" or waits:
-            return Predicted()
+            return CellPrediction()
         name = cell.algorithm.name
         if name not in self._predictors:
             from opdb.predict.predictor import predictor_for
@@ -377,8 +377,8 @@ class SweepResults:
         workload = self._workload(cell)
         prediction = self._predictors[name].answer(workload, run.mode, row.board).prediction
         if prediction.missing or prediction.estimated or prediction.workload.unsupported:
-            return Predicted()
-        return Predicted(prediction.time_s, prediction.energy_j)
+            return CellPrediction()
+        return CellPrediction(prediction.time_s, prediction.energy_j)
 
 
 MODELS = ("vgg16", "densenet121", "resnet50", "resnet152", "googlenet", "alexnet")
@@ -426,7 +426,7 @@ class GroupStanding:
     """How many sizes of a group are in each state, and what its runs took (seconds)."""
 
     device: str
-    group: Group
+    group: Curve
     states: Counter[State]
     took_s: Sequence[float]
 
@@ -461,7 +461,6 @@ STANDINGS: Table[GroupStanding] = Table(
     *map(_in_state, STATES),
     Column("took_s", lambda each: sum(each.took_s), "took", "s"),
 )
-"""Where each model and algorithm of a sweep stands."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -539,7 +538,7 @@ class SweepReport(Report):
     `errors` name the sizes at which a model cannot be run, `failures` the devices that failed.
     """
 
-    cells: Sequence[Row]
+    cells: Sequence[SweepRow]
     verified: Sequence[Verification] = ()
     errors: Sequence[OpdbError] = ()
     failures: Sequence[str] = ()
@@ -572,7 +571,7 @@ class SweepReport(Report):
             raise CheckError("what ran is not verified:\n" + "\n".join(f"  {w}" for w in wrong))
 
 
-def composed(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+def composed(rows: Sequence[SweepRow]) -> dict[str, dict[str, float]]:
     """Hold what operators say of runs against these: errors (shares) of time and of energy."""
     found: dict[str, dict[str, float]] = {}
     told = OVERALL.documents(rows)
@@ -617,9 +616,9 @@ def _unusual(request: ModelSpec) -> str:
 
 
 def write_results(
-    asked: SweepRequest, rows: Iterable[Row], layers: Any, device: str, output: Path
+    asked: SweepRequest, rows: Iterable[SweepRow], layers: Any, device: str, output: Path
 ) -> list[Path]:
-    by_algorithm: dict[str, list[Row]] = {}
+    by_algorithm: dict[str, list[SweepRow]] = {}
     for row in rows:
         by_algorithm.setdefault(row.cell.algorithm.name, []).append(row)
     written = []
@@ -645,7 +644,7 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def figures(rows: Sequence[Row], device: str) -> Iterator[tuple[str, bytes]]:
+def figures(rows: Sequence[SweepRow], device: str) -> Iterator[tuple[str, bytes]]:
     first = rows[0].cell
     stem = f"{_stem(first).removesuffix('_' + first.algorithm.slug)}_{device}"
     stem = file_name(stem + _unusual(first.request))
@@ -670,7 +669,7 @@ def write_all(
     device: str,
     output: Path,
     note: Callable[[str], None],
-) -> list[Row]:
+) -> list[SweepRow]:
     """Write files and figures of all that was ever run of some cells; return their rows.
 
     Files are noted; without matplotlib it is noted how to have figures.
@@ -680,7 +679,7 @@ def write_all(
     from opdb.studies.sweep.rows import SweepResults
 
     results = SweepResults(store, device, current_settings())
-    found: list[Row] = []
+    found: list[SweepRow] = []
     for name in dict.fromkeys(cell.request.name for cell in cells):
         of_model = [cell for cell in cells if cell.request.name == name]
         layers, calls = convolution_layers(of_model[0])
@@ -709,7 +708,7 @@ _TICKS = 12
 _HOLLOW = "input size, pixels a side; hollow: some convolution ran otherwise (partial)"
 
 
-def draw_curves(rows: Sequence[Row], title: str) -> bytes:
+def draw_curves(rows: Sequence[SweepRow], title: str) -> bytes:
     """Draw one model's time and energy against the input's size, a line an algorithm, as PNG.
 
     Partial cells are hollow. What ran the same kernels as another algorithm, or nowhere, is named
@@ -739,7 +738,7 @@ def draw_curves(rows: Sequence[Row], title: str) -> bytes:
     return png_of(figure)
 
 
-def _handle(algorithm: str, rows: Sequence[Row]) -> Any:
+def _handle(algorithm: str, rows: Sequence[SweepRow]) -> Any:
     from matplotlib.lines import Line2D
 
     colour, mark = _STYLES[algorithm]
@@ -765,14 +764,14 @@ def _in_plain_numbers(axes: Any) -> None:
         which(Plain(minor_thresholds=(1.5, 0.5)))
 
 
-def _by(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+def _by(rows: Sequence[SweepRow]) -> dict[str, list[SweepRow]]:
+    found: dict[str, list[SweepRow]] = {}
     for row in sorted(rows, key=lambda row: row.cell.size):
         found.setdefault(row.cell.algorithm.name, []).append(row)
     return found
 
 
-def _curve(axes: Any, algorithm: str, rows: Sequence[Row], column: str) -> bool:
+def _curve(axes: Any, algorithm: str, rows: Sequence[SweepRow], column: str) -> bool:
     points = [(row, value) for row in rows if (value := OVERALL.document(row)[column]) is not None]
     if not points:
         return False
@@ -791,7 +790,7 @@ def _curve(axes: Any, algorithm: str, rows: Sequence[Row], column: str) -> bool:
     return True
 
 
-def draw_slowest(row: Row, title: str) -> bytes:
+def draw_slowest(row: SweepRow, title: str) -> bytes:
     """Draw the slowest leaf modules of one run, in place, as PNG."""
     layers: Mapping[str, float] = row.run.layers or {}
     slowest = sorted(layers.items(), key=lambda item: -item[1])[:_SLOWEST]

@@ -119,7 +119,7 @@ _FOLDER = "a folder with one folder of images a class, or null for synthetic dat
 
 
 @dataclass(frozen=True)
-class _Key:
+class _Entry:
     """The values of a key of the file: one that passes, or where `axis` a list of such."""
 
     allowed: str
@@ -140,29 +140,29 @@ def _least(least: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and value >= least
 
 
-def _word(words: tuple[str, ...]) -> _Key:
-    return _Key("one or a list of " + ", ".join(words), lambda value: value in words, words)
+def _word(words: tuple[str, ...]) -> _Entry:
+    return _Entry("one or a list of " + ", ".join(words), lambda value: value in words, words)
 
 
-def _count(least: int) -> _Key:
-    return _Key(f"one or a list of whole numbers of {least} or more", _least(least))
+def _count(least: int) -> _Entry:
+    return _Entry(f"one or a list of whole numbers of {least} or more", _least(least))
 
 
-_FLAG = _Key("true, false or [false, true]", lambda value: isinstance(value, bool))
+_FLAG = _Entry("true, false or [false, true]", lambda value: isinstance(value, bool))
 
-_KEYS: Mapping[str, _Key] = {
-    "models": _Key("one or a list of model names", _is_text),
+_KEYS: Mapping[str, _Entry] = {
+    "models": _Entry("one or a list of model names", _is_text),
     "batch_sizes": _count(1),
     "precision": _word(PRECISIONS),
     "backend": _word(BACKENDS),
-    "input_size": _Key(_SIZES, lambda value: value is None or _is_size(value)),
+    "input_size": _Entry(_SIZES, lambda value: value is None or _is_size(value)),
     "dtype": _word(DTYPES),
     "channels_last": _FLAG,
     "optimizer": _word(OPTIMIZERS),
     "grad_accum_steps": _count(1),
     "deterministic": _FLAG,
     "cudnn_benchmark": _FLAG,
-    "images": _Key(_FOLDER, lambda value: value is None or _is_text(value)),
+    "images": _Entry(_FOLDER, lambda value: value is None or _is_text(value)),
     "augment": _FLAG,
     "workers": _count(0),
     "pin_memory": _FLAG,
@@ -171,8 +171,8 @@ _KEYS: Mapping[str, _Key] = {
     "iters": _count(1),
     "stretches": _count(1),
     "nvtx": _FLAG,
-    "repeats": _Key("a whole number of 1 or more", _least(1), axis=False),
-    "note": _Key("a text, or null", lambda value: value is None or _is_text(value), axis=False),
+    "repeats": _Entry("a whole number of 1 or more", _least(1), axis=False),
+    "note": _Entry("a text, or null", lambda value: value is None or _is_text(value), axis=False),
 }
 _OF_IMAGES = ("augment", "workers", "pin_memory", "prefetch_factor")
 _OF_OPTIONS = ("deterministic", "cudnn_benchmark", "warmup_iters", "iters", "nvtx", "note")
@@ -424,7 +424,7 @@ class MatrixRun:
     campaign: Campaign | None = None
 
     @cached_property
-    def figures(self) -> Figures | None:
+    def figures(self) -> StepFigures | None:
         return None if self.run is None else figures([self.run])
 
     @property
@@ -440,7 +440,7 @@ class MatrixRun:
 
 
 @dataclass(frozen=True)
-class Figures:
+class StepFigures:
     """The cost of a step, over one run or several: times and energy with intervals.
 
     Each of several runs is one value, so their interval includes differences between processes. The
@@ -462,7 +462,7 @@ class Figures:
         return min(self.data_time_s, idle_s) / self.time_s.mean
 
 
-def figures(runs: Sequence[ModelRun]) -> Figures | None:
+def figures(runs: Sequence[ModelRun]) -> StepFigures | None:
     good = [run for run in runs if run.outcome == "ok"]
     if not good:
         return None
@@ -476,7 +476,7 @@ def figures(runs: Sequence[ModelRun]) -> Figures | None:
             for some, each in zip(powers, times, strict=True)
         ]
     facts = [run.facts for run in good]
-    return Figures(
+    return StepFigures(
         time_s=_joined(times),
         energy_j=_joined(energies) if energies else None,
         energy_reason=None if energies else _no_energy(good),
@@ -497,7 +497,7 @@ def _no_energy(runs: Iterable[ModelRun]) -> str:
 
 
 @dataclass(frozen=True)
-class Line:
+class JoinedRuns:
     """The repeats of one combination, joined."""
 
     runs: tuple[MatrixRun, ...]
@@ -507,7 +507,7 @@ class Line:
         return self.runs[0].cell
 
     @cached_property
-    def figures(self) -> Figures | None:
+    def figures(self) -> StepFigures | None:
         return figures([made.run for made in self.runs if made.run is not None])
 
     @property
@@ -532,14 +532,14 @@ class Line:
         return list(dict.fromkeys(said))
 
 
-def lines_of(made: Iterable[MatrixRun]) -> list[Line]:
+def lines_of(made: Iterable[MatrixRun]) -> list[JoinedRuns]:
     found: dict[str, list[MatrixRun]] = {}
     for each in made:
         found.setdefault(each.cell.group, []).append(each)
-    return [Line(tuple(some)) for some in found.values()]
+    return [JoinedRuns(tuple(some)) for some in found.values()]
 
 
-def remarks_of(lines: Sequence[Line]) -> list[str]:
+def remarks_of(lines: Sequence[JoinedRuns]) -> list[str]:
     """Return all remarks, each said once with the combinations that it concerns."""
     concerned: dict[str, list[str]] = {}
     for line in lines:
@@ -645,7 +645,7 @@ def _fact(name: str) -> Column[MatrixRun]:
     return Column(name, lambda made: made.run.facts.get(name) if made.run else None)
 
 
-def _figure(name: str, of: Callable[[Figures], Json]) -> Column[MatrixRun]:
+def _figure(name: str, of: Callable[[StepFigures], Json]) -> Column[MatrixRun]:
     return Column(name, lambda made: None if made.figures is None else of(made.figures))
 
 
@@ -735,22 +735,22 @@ def _with_interval(value: Quantity | None, unit: str, per: int) -> str:
     return f"{text} ± {rounded(100 * value.half_width / value.mean, 2)} %"
 
 
-def _rate(line: Line) -> str:
+def _rate(line: JoinedRuns) -> str:
     found = line.figures
     return MISSING if found is None else rounded(line.images_per_step / found.time_s.mean, 4)
 
 
-def _most(title: str, of: Callable[[ModelRun], float | None]) -> Column[Line]:
+def _most(title: str, of: Callable[[ModelRun], float | None]) -> Column[JoinedRuns]:
     """Return the column of the most memory that a run took."""
 
-    def cell(line: Line) -> str:
+    def cell(line: JoinedRuns) -> str:
         known = [taken for run in line.done if (taken := of(run)) is not None]
         return show(max(known, default=None), "B", digits=3)
 
     return Column(title=title, text=cell)
 
 
-LINES: Table[Line] = Table(
+LINES: Table[JoinedRuns] = Table(
     Column(title="training", text=lambda line: line.cell.group),
     Column(title="runs", text=lambda line: f"{len(line.done)} of {len(line.runs)}"),
     Column(title="images/s", text=_rate),

@@ -18,7 +18,7 @@ from opdb.runs import DriverOptions
 from opdb.spec import ModelSpec
 from opdb.store import Claims, Store, open_store
 from opdb.store.database import Claim
-from opdb.studies.train.rows import BackendDevice, Line, TrainingSpec
+from opdb.studies.train.rows import BackendDevice, JoinedRuns, TrainingSpec
 from opdb.workers import Make, Work, cuda_devices
 
 
@@ -142,7 +142,7 @@ Value = tuple[float, float | None, float | None]
 """Mean, low and high end of its interval."""
 
 
-def draw(lines: Sequence[Line], title: str, command: str) -> bytes:
+def draw(lines: Sequence[JoinedRuns], title: str, command: str) -> bytes:
     """Draw throughput above and energy an image below, a colour a model, a mark a sort, as PNG.
 
     Of one model alone each sort has its colour. Bars are 95 % intervals. An energy that was not
@@ -168,7 +168,7 @@ def draw(lines: Sequence[Line], title: str, command: str) -> bytes:
     return png_of(figure)
 
 
-def _throughput(line: Line) -> Value | None:
+def _throughput(line: JoinedRuns) -> Value | None:
     found, images = line.figures, line.cell.combination.images_per_step
     if found is None:
         return None
@@ -178,7 +178,7 @@ def _throughput(line: Line) -> Value | None:
     return images / time.mean, low, high
 
 
-def _energy(line: Line) -> Value | None:
+def _energy(line: JoinedRuns) -> Value | None:
     found, images = line.figures, line.cell.combination.images_per_step
     if found is None or found.energy_j is None:
         return None
@@ -189,7 +189,7 @@ def _energy(line: Line) -> Value | None:
 
 
 def _panel(
-    axes: Any, lines: Sequence[Line], value: Callable[[Line], Value | None], label: str
+    axes: Any, lines: Sequence[JoinedRuns], value: Callable[[JoinedRuns], Value | None], label: str
 ) -> bool:
     """Draw one quantity of every series; return whether there was anything to draw."""
     axes.set_ylabel(label)
@@ -222,14 +222,14 @@ def _panel(
     return found
 
 
-def _series(lines: Sequence[Line]) -> dict[tuple[str, tuple[str, ...]], list[Line]]:
-    found: dict[tuple[str, tuple[str, ...]], list[Line]] = {}
+def _series(lines: Sequence[JoinedRuns]) -> dict[tuple[str, tuple[str, ...]], list[JoinedRuns]]:
+    found: dict[tuple[str, tuple[str, ...]], list[JoinedRuns]] = {}
     for line in sorted(lines, key=lambda line: line.cell.combination.batch_size):
         found.setdefault((line.cell.combination.model, line.cell.parts), []).append(line)
     return found
 
 
-def _shared(lines: Sequence[Line]) -> set[str]:
+def _shared(lines: Sequence[JoinedRuns]) -> set[str]:
     """Return what all of them are: the title says it once."""
     return set.intersection(*(set(line.cell.parts) for line in lines))
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import compress
+from itertools import compress, takewhile
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -117,8 +117,9 @@ def looked_up(
         return rows
     for folder in _folders(connection, {row["campaign"] for row in lacking.values()}):
         path = folder / SAMPLES
-        for id_, text in _lines(path) if path.exists() else ():
-            if row := lacking.get(id_):
+        lines = _lines(path) if path.exists() else ()
+        for id_, text in takewhile(lambda _: lacking, lines):
+            if row := lacking.pop(id_, None):
                 row.update({name: pack(each) for name, each in _samples(table, text).items()})
     return rows
 
@@ -134,8 +135,6 @@ def _folders(connection: Connection, campaigns: set[str]) -> list[Path]:
 
 def packed(content: bytes) -> bytes:
     """Return bytes as xz has them, with a dictionary as large as they need."""
-    import lzma  # some builds of Python lack it, and a database that is there needs it not
-
     size = max(4096, min(len(content), 64 * 1024 * 1024))
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": size}]
     return lzma.compress(content, filters=filters)
@@ -147,8 +146,6 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
     Raises:
         InputError: the file is damaged or cut off, or a line is longer than any can be.
     """
-    import lzma  # some builds of Python lack it, and no prediction needs it
-
     try:
         check_input(path, "a file of a set", SET_FILE_BYTES)
         with lzma.open(path, "rb") as stream:

@@ -598,13 +598,12 @@ def database_and_folder(url: str | None) -> tuple[Finding, Path | None]:
 
 
 def _file(file: Path, shown: str) -> Finding:
-    from opdb.store import database
     from opdb.store.schema import SCHEMA
 
     again = f"{ANOTHER}, or restore it, or delete it and import its sets again."
     try:
-        if (obstacle := database.obstacle(file)) is not None:
-            raise DatabaseError(obstacle)
+        if not file.is_file() and (file.exists() or any(map(Path.is_file, file.parents))):
+            raise DatabaseError("it is not a file")
         size = file.stat().st_size if file.exists() else 0
         schema, integrity = _look_inside(file, size) if size else (None, None)
     except DatabaseError as error:

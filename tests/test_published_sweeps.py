@@ -63,7 +63,7 @@ def everything_asked_for(opdb: Opdb, path: Path) -> object:
     document = opdb.json("show", "--db", str(path))
     del document["database"], document["swept_workloads"]
     for device in document["devices"]:
-        for each in ("boards", "campaigns", "visits", "anchors", "forced"):
+        for each in ("boards", "campaigns", "visits", "anchors"):
             del device[each]
     return document
 

@@ -181,9 +181,6 @@ def test_data_says_where_the_sets_are_from(installed: Installed) -> None:
     assert sets.keys() == {path.parent.name for path in (ROOT / "db").glob(f"*/{FILE}")}
     assert {each["from"] for each in sets.values()} == {"wheel"}
     assert {each["licence"] for each in sets.values()} == {"Apache-2.0"}
-    assert sets["nvidia-h200"]["visits_without_samples"] > 9000
-    ran = installed.run("opdb", "show", "sets")
-    assert "raw samples that an installed opdb leaves out are in the folder db/" in ran.stdout
 
 
 @pytest.mark.parametrize(

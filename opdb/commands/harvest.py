@@ -157,7 +157,7 @@ def harvest(
     and is marked as processed once all are stored. A model that fails does not stop the others; it
     raises at the end, unless `check` leaves that to `check()` of what is returned.
     """
-    lazy.store.check_openable(db)  # a harvest takes seconds
+    lazy.store.open_store(db).close()  # a harvest takes seconds
     platform = _platform(mode, device)
     errors: list[OpdbError] = []
     jobs = requested(models, ModelSpec.parse(**said).at_sizes(batch_sizes), errors)

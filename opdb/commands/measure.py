@@ -406,7 +406,7 @@ def measure(
     given = training or TrainingOptions()
     of_models = given.with_layout(ModelSpec.parse(**said)).at_sizes(batch_sizes)
     chosen = tuple(parse_mode(mode) for mode in modes)
-    lazy.store.check_openable(db)  # to load models takes seconds
+    lazy.store.open_store(db).close()  # to load models takes seconds
     requests = [each for name in models for one in of_models for each in requests_named(name, one)]
     named, trained = given.given(), [request.training is not None for request in requests]
     if named and not all(trained):

@@ -7,7 +7,7 @@ import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from operator import attrgetter, contains, itemgetter
@@ -357,26 +357,19 @@ def _device_document(on: DeviceStatus) -> Json:
         "anchors": _visits(standing, "anchor"),
         "rejected": _rejected(standing),
         "measured": standing.measured,
-        "measured_of_no_workload": standing.measured - standing.measured_called,
-        "compiled_workloads": standing.compiled,
         "pending": dict(standing.pending),
         "failed": FAILED.documents(standing.failures),
-        "forced": [asdict(each) for each in standing.forced],
         "model_runs": standing.runs.total(),
-        "profiles": standing.profiles,
-        "profiled": standing.profiled,
     }
 
 
 def _device_lines(on: DeviceStatus) -> Iterator[str]:
     device, standing = on.device, on.standing
-    grids = standing.measured - standing.measured_called
     yield (
         f"{device.slug} ({device.name}): {plural(len(on.boards), 'board')}, "
         f"{plural(standing.campaigns, 'campaign')}, "
         f"{plural(_visits(standing, 'measurement'), 'visit')}, "
-        f"{plural(standing.measured, 'configuration')} measured"
-        f"{f' ({grids} of no workload)' if grids else ''}, "
+        f"{plural(standing.measured, 'configuration')} measured, "
         f"{plural(standing.runs.total(), 'model run')}"
     )
     if rejected := _rejected(standing):
@@ -384,16 +377,6 @@ def _device_lines(on: DeviceStatus) -> Iterator[str]:
         yield f"  rejected, kept and not counted: {said}"
     if duplicates := _visits(standing, "duplicate"):
         yield f"  {plural(duplicates, 'blind duplicate visit')}: opdb validate --duplicates"
-    if standing.profiles:
-        yield (
-            f"  {plural(standing.profiles, 'profile')} by hardware counters, of "
-            f"{plural(standing.profiled, 'configuration')}: opdb roofline MODEL --counters"
-        )
-    if standing.compiled:
-        yield (
-            f"  compiled for it: {plural(standing.compiled, 'workload')}: "
-            "opdb predict MODEL --mode compile"
-        )
     if standing.pending:
         said = ", ".join(f"{kind} {count}" for kind, count in standing.pending.items())
         pending = plural(sum(standing.pending.values()), "configuration")
@@ -403,11 +386,6 @@ def _device_lines(on: DeviceStatus) -> Iterator[str]:
             f"  failed: {failure.kind} {failure.configuration[:12]}: "
             f"{failure.outcome}: {failure.reason or 'no reason given'}"
         )
-    for each in standing.forced:
-        said = "measured" if each.outcome == "ok" else f"{each.outcome}: {each.reason}"
-        yield f"  convolutions by {each.algorithm}: {each.configurations} {said}"
-    if any(each.outcome == "ok" for each in standing.forced):
-        yield "  a model by one of these: opdb predict MODEL --algorithm NAME"
 
 
 def _size(store: lazy.store.Store) -> int | None:
@@ -640,26 +618,11 @@ def _listing(what: str, pattern: str | None, db: str | None, tell: Tell | None) 
 # Sets and jobs
 
 
-def _samples(origin: lazy.opening.Origin) -> str:
-    """Return of how many visits the raw samples are there, in words."""
-    if not origin.sampled + origin.left_out:
-        return "–"
-    if not origin.left_out:
-        return "all"
-    return f"of {origin.sampled} visits" if origin.sampled else "none"
-
-
 def _span(origin: lazy.opening.Origin) -> str:
     if origin.first is None or origin.last is None:
         return "–"
     days = dict.fromkeys((origin.first[:10], origin.last[:10]))
     return " to ".join(days)
-
-
-def _versions(origin: lazy.opening.Origin) -> str:
-    """Return what the set was measured with, in words."""
-    said = (f"{name} {' and '.join(found)}" for name, found in origin.versions.items() if found)
-    return ", ".join(said) or "–"
 
 
 SETS: Table[lazy.opening.Origin] = Table(
@@ -672,21 +635,11 @@ SETS: Table[lazy.opening.Origin] = Table(
     Column(title="device", text=lambda origin: ", ".join(origin.devices) or "–"),
     Column("boards", lambda origin: list(origin.boards)),
     Column(title="boards", text=lambda origin: len(origin.boards)),
-    Column("campaigns", lambda origin: origin.campaigns),
-    Column("workloads", lambda origin: origin.workloads, title="workloads"),
-    Column("configurations", lambda origin: origin.configurations, title="configurations"),
     Column("visits", lambda origin: origin.visits, title="visits"),
     Column("model_runs", lambda origin: origin.model_runs, title="model runs"),
-    Column("visits_with_samples", lambda origin: origin.sampled),
-    Column("visits_without_samples", lambda origin: origin.left_out),
-    Column(title="raw samples", text=_samples),
     Column("measured_from", lambda origin: origin.first),
     Column("measured_to", lambda origin: origin.last),
     Column(title="measured", text=_span),
-    Column("versions", lambda origin: {k: list(v) for k, v in origin.versions.items()}),
-    Column(title="with", text=_versions),
-    Column("size_bytes", lambda origin: origin.size_bytes),
-    Column(title="size", text=lambda origin: shown_in(origin.size_bytes, "B", digits=3)),
 )
 
 
@@ -704,11 +657,6 @@ def _sets(db: str | None) -> Listing:
         parts.append(
             "not in the database until a command asks for sweeps, or names their device: "
             + ", ".join(waiting)
-        )
-    if any(each.left_out for each in found):
-        parts.append(
-            "raw samples that an installed opdb leaves out are in the folder db/ of a clone; "
-            "python -m opdb.derive and opdb export need them, predictions do not"
         )
     database: Json = {"location": place, "size_bytes": size_bytes}
     return Listing({"database": database, "sets": SETS.documents(found)}, parts)

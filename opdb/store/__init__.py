@@ -6,7 +6,6 @@
 from opdb.store.claims import Claims
 from opdb.store.database import checkout_database, default_url
 from opdb.store.opening import (
-    check_openable,
     how_to_fill,
     is_default,
     open_store,
@@ -39,7 +38,6 @@ __all__ = [
     "Store",
     "Touched",
     "VisitFilter",
-    "check_openable",
     "checkout_database",
     "default_url",
     "how_to_fill",

@@ -40,8 +40,6 @@ from opdb.tables import masked
 # files and engines
 
 FILE_NAME = "opdb.sqlite"
-_MAGIC = b"SQLite format 3\0"
-_HEADER_BYTES = 100
 _BUSY_TIMEOUT_S = 60.0
 """How long a writer waits for another; SQLite waits itself, and sees Ctrl-C after that."""
 
@@ -238,55 +236,22 @@ def _user_data_folder() -> Path:
     return base / "opdb"
 
 
-def obstacle(file: Path) -> str | None:
-    """Say what stands where a database's file is to be, and is none; None where nothing does."""
-    if file.is_dir():
-        return "it is a folder"
-    if file.exists() and not file.is_file():
-        return "it is a device or a pipe"
-    above = next((folder for folder in file.parents if folder.exists()), None)
-    return None if above is None or above.is_dir() else f"{above} is no folder"
-
-
 def check_file(file: Path, *, create: bool) -> None:
-    """Look at a file without opening it as a database.
+    """Check that a path may be a database's file, and make its folder; to open a pipe would hang.
 
     Raises:
-        DatabaseError: nothing there to open, or what is there is not a whole SQLite file.
+        DatabaseError: it may not, or nothing is there and nothing is to be made.
     """
     try:
-        if (found := obstacle(file)) is not None:
-            raise DatabaseError(f"database {file}: {found}; give a file")
-        if not file.exists():
-            if not create:
-                raise NoDatabaseError(
-                    f"database {file}: there is none; opdb harvest or opdb import makes it"
-                )
-            file.parent.mkdir(parents=True, exist_ok=True)
-            return
-        with file.open("rb") as stream:
-            head = stream.read(_HEADER_BYTES)
-        size = file.stat().st_size
+        if file.exists() and not file.is_file():
+            raise DatabaseError(f"database {file}: it is not a file; give a file")
+        if not file.exists() and not create:
+            raise NoDatabaseError(
+                f"database {file}: there is none; opdb harvest or opdb import makes it"
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DatabaseError(f"database {file}: {error.strerror}; check the path") from error
-    if size == 0:
-        return  # what SQLite itself leaves before the first write
-    if not head.startswith(_MAGIC):
-        raise DatabaseError(f"database {file}: it is not an SQLite file")
-    page_size = int.from_bytes(head[16:18], "big")
-    page_size = 65536 if page_size == 1 else page_size
-    expected = page_size * int.from_bytes(head[28:32], "big")
-    journal = journal_of(file)
-    # A journal that was not yet written back may hold the pages that the file still lacks.
-    try:
-        journaled = journal.stat().st_size > 0
-    except FileNotFoundError:  # there is none, or who had it has just closed the file
-        journaled = False
-    if len(head) < _HEADER_BYTES or (size < expected and not journaled):
-        raise DatabaseError(
-            f"database {file}: it is truncated ({size} of {max(expected, _HEADER_BYTES)} bytes); "
-            "restore it, or delete it and import its published sets again"
-        )
 
 
 def _engine(parsed: URL, file: Path | None) -> Engine:

@@ -122,10 +122,10 @@ def write_set(folder: Path, contents: Contents, about: Mapping[str, Json]) -> No
     Raises:
         OSError: they cannot be written.
     """
-    contents, lines, apart = dict(contents), [], {}
+    contents, lines = dict(contents), []
     for name in ("visits", "host_visits"):
-        contents[name], apart[name] = without_samples(contents[name])
-        lines += apart[name]
+        contents[name], apart = without_samples(contents[name])
+        lines += apart
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.glob(f"{_ASIDE}*"):  # of an export that was killed
         shutil.rmtree(left)
@@ -141,7 +141,7 @@ def write_set(folder: Path, contents: Contents, about: Mapping[str, Json]) -> No
         Path(aside, FILE).write_bytes(packed(path.read_bytes()))
         if lines:
             Path(aside, SAMPLES).write_bytes(packed("".join(lines).encode()))
-        write_manifest(Path(aside), {**about, "visits_with_samples": len(apart["visits"])})
+        write_manifest(Path(aside), about)
         # Without its database a folder is no set: a kill between two leaves none, not a mix.
         for name in (FILE, SAMPLES):
             (folder / name).unlink(missing_ok=True)

@@ -6,22 +6,20 @@ import hashlib
 import json
 import os
 import shlex
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from sqlalchemy import Connection, Table, case, func, select
+from sqlalchemy import Connection, Table, func, select
 
 from opdb.errors import DatabaseError, InputError, NoDatabaseError
 from opdb.files import parse_json, read_bytes, read_text
 from opdb.garbage import gc_paused
 from opdb.records import SLUG_ALLOWED, Json, canonical_json, is_slug
 from opdb.store import database, schema
-from opdb.store.fields import read_json
-from opdb.store.raw import LEFT_OUT
 from opdb.store.store import Store
 
 # published sets
@@ -78,12 +76,6 @@ def device_of(folder: Path) -> str | None:
 def stated_licence(folder: Path) -> str | None:
     """Return the licence that a set's manifest states; None where it states none."""
     return _text(folder, "licence")
-
-
-def visits_with_samples(folder: Path) -> int:
-    """Return of how many visits a set has the raw samples in their file; 0 where it has none."""
-    found = _stated(folder).get("visits_with_samples")
-    return found if isinstance(found, int) and (folder / SAMPLES).exists() else 0
 
 
 def is_packaged(folder: Path) -> bool:
@@ -199,41 +191,14 @@ def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = Fa
     return store
 
 
-def check_openable(url: str | None = None) -> None:
-    """Check that a database can be opened, or made, before work that takes long; make nothing.
-
-    Raises:
-        DatabaseError: it cannot.
-    """
-    named = url or os.environ.get("OPDB_DB")
-    location = database.as_url(named) if named else database.default_url()
-    file = database.file_of(location)
-    if file is None or file.exists():
-        database.connect(location, create=False).dispose()
-        return
-    if (found := database.obstacle(file)) is not None:
-        raise DatabaseError(f"database {file}: {found}; give a file")
-    above = next(folder for folder in file.absolute().parents if folder.exists())
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise DatabaseError(f"database {file}: it cannot be made: no permission in {above}")
-
-
 def how_to_fill(location: str, device: str | None = None) -> str:
     """Say which command brings published sets, the usual or a device's, into a database (a URL)."""
-    found, here = usual_sets() if device is None else sets_of(device), Path.cwd()
+    found = usual_sets() if device is None else sets_of(device)
     if not found:
         return "to bring in measurements: opdb import FOLDER, a published set of a clone's db/"
     named = [] if location == database.default_url() else ["--db", database.shown(location)]
-    size = sum(file.stat().st_size for path in found.values() for file in set_files(path))
-    sets = [
-        str(path.relative_to(here) if path.is_relative_to(here) else path)
-        for path in found.values()
-    ]
-    # An import reads 1 MB/s on two cores.
-    return (
-        f"to bring in the published measurements ({size / 1e6:.0f} MB, some {1 + size / 1e6:.0f} "
-        f"s): {shlex.join(['opdb', 'import', *sets, *named])}"
-    )
+    command = shlex.join(["opdb", "import", *map(str, found.values()), *named])
+    return f"to bring in the published measurements: {command}"
 
 
 def _check_slugs(store: Store) -> None:
@@ -366,20 +331,13 @@ def import_published(store: Store, *, sweeps: bool = False, device: str | None =
 Place: TypeAlias = Literal["wheel", "clone", "import", "here"]
 """How a set came in: with an installed opdb, its clone, `opdb import`, or not at all."""
 
-VERSIONS = ("opdb", "torch", "driver")
-"""The fields of a campaign's environment that tell the age of its measurements."""
-
-Counts: TypeAlias = Mapping[str, Any]
-"""The counts of one source's visits, by the name of an attribute of `Origin`."""
-
 
 @dataclass(frozen=True)
 class Origin:
     """A set that was taken into a database, or can be, or what was measured here.
 
     `folder` is None where it is not known or not there. Of a set that was not taken in yet all
-    that was measured counts 0. `sampled` are the visits that have raw samples, `left_out` those
-    that came without theirs. `first` and `last` are when its campaigns began, ISO 8601.
+    that was measured counts 0. `first` and `last` are when its campaigns began, ISO 8601.
     """
 
     name: str
@@ -388,28 +346,15 @@ class Origin:
     taken_in: bool = True
     devices: tuple[str, ...] = ()
     boards: tuple[str, ...] = ()
-    campaigns: int = 0
-    configurations: int = 0
-    workloads: int = 0
     visits: int = 0
     model_runs: int = 0
-    sampled: int = 0
-    left_out: int = 0
     first: str | None = None
     last: str | None = None
-    versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def licence(self) -> str | None:
         """The licence of the data; None where nobody stated it."""
         return None if self.folder is None else stated_licence(self.folder)
-
-    @property
-    def size_bytes(self) -> int | None:
-        """The size of its files; None without any."""
-        if self.folder is None:
-            return None
-        return sum(path.stat().st_size for path in set_files(self.folder))
 
 
 def origins(store: Store, *, waiting: bool = False) -> list[Origin]:
@@ -417,28 +362,47 @@ def origins(store: Store, *, waiting: bool = False) -> list[Origin]:
 
     With `waiting` the published sets that it has not taken in yet are there too.
     """
-    sets = sets_at_hand()
+    sets, source, campaign = sets_at_hand(), schema.source, schema.campaign
     with store.reading() as connection:
-        names = dict(
-            map(tuple, connection.execute(select(schema.source.c.id, schema.source.c.name)))
+        names = dict(map(tuple, connection.execute(select(source.c.name, source.c.id))))
+        campaigns = connection.execute(select(campaign).order_by(campaign.c.started_at)).all()
+        visits = _by_source(connection, schema.visit)
+        runs = _by_source(connection, schema.model_run)
+
+    def origin(name: str, place: Place, folder: Path | None, number: int | None) -> Origin:
+        of_it = [each for each in campaigns if each.source_id == number]
+        return Origin(
+            name,
+            place,
+            folder,
+            devices=tuple(sorted({each.device for each in of_it})),
+            boards=tuple(sorted({each.board for each in of_it})),
+            visits=visits.get(number, 0),
+            model_runs=runs.get(number, 0),
+            first=of_it[0].started_at if of_it else None,
+            last=of_it[-1].started_at if of_it else None,
         )
-        measured = _measured(connection)
-    found = [_origin(name, sets, measured.get(number, {})) for number, name in names.items()]
-    if waiting:
-        missing = sets.keys() - names.values()
-        found += [
-            _origin(name, sets, {"devices": _devices(sets[name])}, taken_in=False)
-            for name in missing
-        ]
-    found.sort(key=lambda origin: origin.name)
-    if here := measured.get(None):
-        found.append(Origin("measured here", "here", **here))
-    return found
+
+    ours: Place = "clone" if database.packaged_folder() is None else "wheel"
+    found = []
+    for name in sorted({*names, *(sets if waiting else ())}):
+        if name not in names:
+            devices = tuple(filter(None, [device_of(sets[name])]))
+            found.append(Origin(name, ours, sets[name], taken_in=False, devices=devices))
+        elif name in sets:
+            found.append(origin(name, ours, sets[name], names[name]))
+        else:
+            there = Path(name).is_absolute() and Path(name).is_dir()
+            found.append(origin(name, "import", Path(name) if there else None, names[name]))
+    here = origin("measured here", "here", None, None)
+    return [*found, here] if here.first else found
 
 
-def _devices(folder: Path) -> tuple[str, ...]:
-    device = device_of(folder)
-    return () if device is None else (device,)
+def _by_source(connection: Connection, table: Table) -> dict[int | None, int]:
+    """Count a table's rows by the source (row number; None: here) of their campaigns."""
+    number = schema.campaign.c.source_id
+    query = select(number, func.count()).join_from(table, schema.campaign).group_by(number)
+    return dict(map(tuple, connection.execute(query)))
 
 
 def about_set(store: Store, device: str, licence: str | None = None) -> dict[str, Json]:
@@ -456,83 +420,4 @@ def about_set(store: Store, device: str, licence: str | None = None) -> dict[str
         "measured_from": min(days, default=None),
         "measured_to": max(days, default=None),
         "environments": [dict(each.environment) for each in environments.values()],
-    }
-
-
-def _origin(
-    name: str, sets: Mapping[str, Path], measured: Counts, *, taken_in: bool = True
-) -> Origin:
-    if name in sets:
-        place: Place = "clone" if database.packaged_folder() is None else "wheel"
-        apart = visits_with_samples(sets[name]) if measured.get("left_out") else 0
-        return Origin(name, place, sets[name], taken_in, **_at_hand(measured, apart))
-    folder = Path(name)
-    there = folder.is_absolute() and folder.is_dir()
-    return Origin(name, "import", folder if there else None, taken_in, **measured)
-
-
-def _at_hand(measured: Counts, apart: int) -> Counts:
-    """Return counts with the samples of so many visits at hand, in a file of the set's own."""
-    if not apart:
-        return measured
-    moved = {"sampled": measured["sampled"] + apart, "left_out": measured["left_out"] - apart}
-    return {**measured, **moved}
-
-
-def _measured(connection: Connection) -> dict[int | None, dict[str, Any]]:
-    """Return what each source (row number; None: here) has of measurements."""
-    campaign, visit, run = schema.campaign, schema.visit, schema.model_run
-    found: dict[int | None, dict[str, Any]] = defaultdict(dict)
-    campaigns = defaultdict(list)
-    for row in connection.execute(select(campaign).order_by(campaign.c.started_at)).mappings():
-        campaigns[row["source_id"]].append(row)
-    for number, rows in campaigns.items():
-        found[number] |= _of_campaigns(rows)
-    left_out = func.sum(case((visit.c.stretch == LEFT_OUT, 1), else_=0))
-    counts = {
-        "visits": func.count(),
-        "configurations": func.count(visit.c.configuration_id.distinct()),
-        "left_out": left_out,
-        "sampled": func.count(visit.c.stretch) - left_out,
-    }
-    _count(connection, found, visit, counts)
-    _count(connection, found, run, {"model_runs": func.count()})
-    number = schema.workload.c.source_id
-    for key, count in connection.execute(select(number, func.count()).group_by(number)):
-        if key is not None or key in campaigns:  # a harvest alone is not a measurement
-            found[key]["workloads"] = count
-    return found
-
-
-def _count(
-    connection: Connection,
-    found: Mapping[int | None, dict[str, Any]],
-    table: Table,
-    counts: Mapping[str, Any],
-) -> None:
-    """Add counts of a table's rows to each source whose campaigns they are of."""
-    campaign = schema.campaign
-    columns = [value.label(name) for name, value in counts.items()]
-    query = select(campaign.c.source_id, *columns).join_from(
-        table, campaign, table.c.campaign == campaign.c.id
-    )
-    for row in connection.execute(query.group_by(campaign.c.source_id)).mappings():
-        found[row["source_id"]].update({name: row[name] for name in counts})
-
-
-def _of_campaigns(rows: Iterable[Mapping[Any, Any]]) -> dict[str, Any]:
-    """Return what a source's campaigns, oldest first, say about it."""
-    rows = list(rows)
-    environments = [read_json(row["environment"]) for row in rows]
-    versions = {
-        name: tuple(sorted({str(each[name]) for each in environments if each.get(name)}))
-        for name in VERSIONS
-    }
-    return {
-        "campaigns": len(rows),
-        "devices": tuple(sorted({row["device"] for row in rows})),
-        "boards": tuple(sorted({row["board"] for row in rows})),
-        "first": rows[0]["started_at"],
-        "last": rows[-1]["started_at"],
-        "versions": versions,
     }

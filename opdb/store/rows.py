@@ -494,24 +494,14 @@ def measurements(device: str) -> list[ColumnElement[bool]]:
     return [*of_role, unforced(tally)]
 
 
-def failures(
-    connection: Connection, device: str, failing: Collection[int] | None = None
-) -> list[Failure]:
-    """Return a device's configurations that have visits and no good one, by kind and key.
-
-    `failing` are those (row numbers) that have any visit that failed, where they are known.
-    """
+def failures(connection: Connection, device: str) -> list[Failure]:
+    """Return a device's configurations that have visits and no good one, by kind and key."""
     tally, configuration = schema.tally, schema.configuration
     failed = [*measurements(device), tally.c.outcome != "ok"]
-    if failing is None:
-        failing = set(connection.scalars(select(tally.c.configuration_id).where(*failed)))
-    kinds: dict[str, str] = {}
-    for some in in_parts(failing):
-        query = select(configuration.c.key, configuration.c.kind)
-        kinds |= {
-            row.key: row.kind
-            for row in connection.execute(query.where(configuration.c.id.in_(some)))
-        }
+    failing = select(tally.c.configuration_id).where(*failed)
+    query = select(configuration.c.key, configuration.c.kind)
+    query = query.where(configuration.c.id.in_(failing))
+    kinds: dict[str, str] = dict(map(tuple, connection.execute(query)))
     outcomes = visit_outcomes(connection, measurements(device), kinds)
     bad = schema.visit.c.outcome != "ok", unforced(schema.visit)
     reasons = last_reasons(connection, device, kinds, *bad)

@@ -24,7 +24,6 @@ from sqlalchemy import (
 )
 
 from opdb.records import (
-    ALGORITHM_SETTING,
     Access,
     Configuration,
     Form,
@@ -53,63 +52,6 @@ from opdb.store.rows import (
     matching,
     numbers,
 )
-
-# forced convolutions
-
-
-@dataclass(frozen=True)
-class Forced:
-    """How many configurations ended so under an algorithm; `reason` says why, none where good."""
-
-    algorithm: str
-    outcome: Outcome
-    reason: str | None
-    configurations: int
-
-
-def forced(connection: Connection, device: str) -> list[Forced]:
-    """Return how forced convolutions ended on a device (slug), by algorithm and outcome."""
-    tally = schema.tally
-    good = (
-        select(tally.c.setting, func.count(tally.c.configuration_id.distinct()))
-        .where(tally.c.device == device, tally.c.role == "measurement", tally.c.access == "model")
-        .where(~rows.unforced(tally), tally.c.outcome == "ok")
-        .group_by(tally.c.setting)
-    )
-    found = [
-        Forced(_algorithm(setting), "ok", None, count)
-        for setting, count in connection.execute(good)
-    ]
-    found += _failed(connection, device)
-    return sorted(found, key=lambda each: (each.algorithm, each.outcome, each.reason or ""))
-
-
-def _failed(connection: Connection, device: str) -> list[Forced]:
-    tally, visit, campaign = schema.tally, schema.visit, schema.campaign
-    any_failed = (
-        select(tally.c.configuration_id)
-        .where(tally.c.device == device, ~rows.unforced(tally), tally.c.outcome != "ok")
-        .limit(1)
-    )
-    if connection.execute(any_failed).first() is None:
-        return []  # the visits need not be gone through
-    query = (
-        select(visit.c.setting, visit.c.outcome, visit.c.reason)
-        .add_columns(func.count(visit.c.configuration_id.distinct()))
-        .join(campaign, visit.c.campaign == campaign.c.id)
-        .where(campaign.c.device == device, visit.c.role == "measurement")
-        .where(~rows.unforced(visit), visit.c.outcome != "ok", visit.c.access == "model")
-        .group_by(visit.c.setting, visit.c.outcome, visit.c.reason)
-    )
-    return [
-        Forced(_algorithm(setting), outcome, reason, count)
-        for setting, outcome, reason, count in connection.execute(query)
-    ]
-
-
-def _algorithm(setting: str) -> str:
-    return str(json.loads(setting)[ALGORITHM_SETTING])
-
 
 # what is pending
 #
@@ -333,25 +275,18 @@ class Standing:
     """The counts of a device: what was measured, what of the workloads is pending, what failed.
 
     `visits` are counted by role and why they were rejected (empty: they were not), `pending`
-    configurations by kind; `unmeasured_calls` and good `runs` by the workload's key. Workloads call
-    `measured_called` of the `measured` configurations; the others belong to grids. Workloads that
-    only sweeps asked for count as neither called nor pending. Convolutions that were forced to take
-    an algorithm are counted in `forced` alone. `compiled` workloads are known as torch.compile
-    makes them for the device.
+    configurations by kind; `unmeasured_calls` and good `runs` by the workload's key. Workloads that
+    only sweeps asked for count as neither called nor pending; convolutions that were forced to take
+    an algorithm do not count.
     """
 
     campaigns: int
     visits: Mapping[tuple[Role, str], int]
     measured: int
-    measured_called: int
     pending: Mapping[str, int]
     unmeasured_calls: Mapping[str, int]
     runs: Counter[str]
     failures: list[Failure]
-    forced: list[Forced]
-    profiles: int
-    profiled: int
-    compiled: int
 
 
 def heads(connection: Connection) -> list[Head]:
@@ -369,151 +304,54 @@ def heads(connection: Connection) -> list[Head]:
 
 def standing(connection: Connection, device: str) -> Standing:
     """Return the counts of a device (slug)."""
-    campaign = schema.campaign
-    campaigns = select(func.count()).where(campaign.c.device == device)
-    unmeasured = _unmeasured(connection, device)
-    measured, visits = _measured(connection, device)
-    others, failing = _others(connection, device)
-    profiles, profiled = _profiles(connection, device)
-    called = select(func.count(schema.call.c.configuration_id.distinct()))
-    called = called.where(_called_here(device))
-    compiled = select(func.count()).where(schema.workload.c.compiled_for == device)
-    return Standing(
-        campaigns=connection.execute(campaigns).scalar_one(),
-        visits=_visits(visits, others),
-        measured=measured,
-        measured_called=connection.execute(called).scalar_one() - len(unmeasured),
-        pending=_pending(connection, device, unmeasured),
-        unmeasured_calls=_calls_of(connection, unmeasured),
-        runs=_runs(connection, device),
-        failures=rows.failures(connection, device, failing),
-        forced=forced(connection, device),
-        profiles=profiles,
-        profiled=profiled,
-        compiled=connection.execute(compiled).scalar_one(),
-    )
-
-
-def _profiles(connection: Connection, device: str) -> tuple[int, int]:
-    """Count what hardware counters saw on a device, and the configurations that it is of."""
-    table = schema.profile
-    query = select(func.count(), func.count(table.c.configuration_id.distinct()))
-    profiles, profiled = connection.execute(query.where(table.c.device == device)).one()
-    return profiles, profiled
-
-
-def _measured(connection: Connection, device: str) -> tuple[int, int]:
-    """Count the configurations that a visit measured, and these visits."""
-    tally = schema.tally
-    visits = func.sum(tally.c.visits).label("visits")
-    measured = [*rows.measurements(device), tally.c.outcome == "ok"]
-    each = select(visits).where(*measured).group_by(tally.c.configuration_id).subquery()
-    query = select(func.count(), func.coalesce(func.sum(each.c.visits), 0)).select_from(each)
-    configurations, total = connection.execute(query).one()
-    return int(configurations), int(total)
-
-
-def _others(
-    connection: Connection, device: str
-) -> tuple[Counter[tuple[Role, str, Outcome]], list[int]]:
-    """Count visits that are not good measurements; return the failed configurations (row numbers).
-
-    They are counted by role, reason of rejection and outcome: few of all visits.
-    """
-    tally = schema.tally
-    measurement, failed = tally.c.role == "measurement", tally.c.outcome != "ok"
-    failing = case((measurement & failed, tally.c.configuration_id))
-    sort = (tally.c.role, tally.c.rejected, tally.c.outcome, failing)
-    query = (
-        select(*sort, func.sum(tally.c.visits))
+    tally, call, campaign = schema.tally, schema.call, schema.campaign
+    configuration, workload, run = schema.configuration, schema.workload, schema.model_run
+    visits = (
+        select(tally.c.role, tally.c.rejected, func.sum(tally.c.visits))
         .where(tally.c.device == device, tally.c.access == "model", rows.unforced(tally))
-        .where(or_(~measurement, failed, tally.c.rejected != ""))
-        .group_by(*sort)
+        .group_by(tally.c.role, tally.c.rejected)
     )
-    counts: Counter[tuple[Role, str, Outcome]] = Counter()
-    found: list[int] = []
-    for role, rejected, outcome, configuration, visits in connection.execute(query):
-        counts[role, rejected, outcome] += visits
-        if configuration is not None:
-            found.append(configuration)
-    return counts, found
-
-
-def _visits(
-    measured: int, others: Mapping[tuple[Role, str, Outcome], int]
-) -> dict[tuple[Role, str], int]:
-    """Count visits by role and why they were rejected; `measured` are all good measurements."""
-    counts: Counter[tuple[Role, str]] = Counter()
-    for (role, rejected, outcome), visits in others.items():
-        counts[role, rejected] += visits
-        if role == "measurement" and outcome == "ok":
-            measured -= visits
-    counts["measurement", ""] += measured
-    return {sort: visits for sort, visits in counts.items() if visits}
-
-
-def _unmeasured(connection: Connection, device: str) -> list[int]:
-    """Return the configurations (row numbers) that workloads call and no visit measured."""
-    tally = schema.tally
+    tried = rows.measurements(device)
+    measured = [*tried, tally.c.outcome == "ok"]
     called = (
-        select(schema.call.c.configuration_id).where(_called_here(device)).distinct().subquery()
+        select(call.c.configuration_id.label("id"))
+        .where(call.c.workload_id.not_in(not_asked_for(device)))
+        .distinct()
+        .subquery()
     )
-    measured = select(tally.c.configuration_id).where(
-        *rows.measurements(device),
-        tally.c.outcome == "ok",
-        tally.c.configuration_id == called.c.configuration_id,
+    of_called = tally.c.configuration_id == called.c.id
+    unmeasured = select(called.c.id).where(~select(1).where(*measured, of_called).exists())
+    untried = select(called.c.id).where(~select(1).where(*tried, of_called).exists())
+    calls = (
+        select(workload.c.key, func.sum(call.c.calls))
+        .join(call, call.c.workload_id == workload.c.id)
+        .where(call.c.configuration_id.in_(unmeasured))
+        .group_by(workload.c.key)
     )
-    query = select(called.c.configuration_id).where(~measured.exists())
-    return list(connection.scalars(query))
-
-
-def _called_here(device: str) -> ColumnElement[bool]:
-    """Return the condition for calls whose workload is asked for on a device (slug)."""
-    return schema.call.c.workload_id.not_in(not_asked_for(device))
-
-
-def _pending(connection: Connection, device: str, unmeasured: list[int]) -> dict[str, int]:
-    """Count by kind those of the unmeasured configurations that were not given up either."""
-    configuration, tally = schema.configuration, schema.tally
-    tried = select(tally.c.configuration_id).where(
-        *rows.measurements(device), tally.c.configuration_id == configuration.c.id
+    pending = (
+        select(configuration.c.kind, func.count())
+        .where(configuration.c.id.in_(untried))
+        .group_by(configuration.c.kind)
+        .order_by(configuration.c.kind)
     )
-    counts: Counter[str] = Counter()
-    for some in in_parts(unmeasured):
-        query = select(configuration.c.kind).where(configuration.c.id.in_(some), ~tried.exists())
-        counts.update(connection.scalars(query))
-    return dict(sorted(counts.items()))
-
-
-def _calls_of(connection: Connection, configurations: list[int]) -> dict[str, int]:
-    """Count the calls of each workload (key) of these configurations (row numbers)."""
-    call, workload = schema.call, schema.workload
-    counts: Counter[str] = Counter()
-    for some in in_parts(configurations):
-        calls = (
-            select(call.c.workload_id, func.sum(call.c.calls).label("calls"))
-            .where(call.c.configuration_id.in_(some))
-            .group_by(call.c.workload_id)
-            .subquery()
-        )
-        query = select(workload.c.key, calls.c.calls)
-        query = query.join(calls, calls.c.workload_id == workload.c.id)
-        for key, number in connection.execute(query):
-            counts[key] += number
-    return counts
-
-
-def _runs(connection: Connection, device: str) -> Counter[str]:
-    """Count the usual, good runs of each workload (key)."""
-    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
-    query = (
-        select(workload.c.key, func.count().label("runs"))
+    runs = (
+        select(workload.c.key, func.count())
         .join(run, run.c.workload_id == workload.c.id)
         .join(campaign, run.c.campaign == campaign.c.id)
         .where(campaign.c.device == device, *rows.usual_and_good())
         .group_by(workload.c.key)
     )
-    return Counter({row.key: row.runs for row in connection.execute(query)})
+    of_device = select(func.count()).where(campaign.c.device == device)
+    distinct = select(func.count(tally.c.configuration_id.distinct())).where(*measured)
+    return Standing(
+        campaigns=connection.execute(of_device).scalar_one(),
+        visits={(role, why): n for role, why, n in connection.execute(visits)},
+        measured=connection.execute(distinct).scalar_one(),
+        pending=dict(map(tuple, connection.execute(pending))),
+        unmeasured_calls=dict(map(tuple, connection.execute(calls))),
+        runs=Counter(dict(map(tuple, connection.execute(runs)))),
+        failures=rows.failures(connection, device),
+    )
 
 
 # visits counted

@@ -467,13 +467,13 @@ def run(
     chosen = options.parse_modes(asked.modes)
     check_writable(asked.csv_file)
     names, sizes = batch_sizes_among(models or [], asked.batch_sizes, needed=not asked.stored)
-    from opdb.store import check_openable, open_store
+    from opdb.store import open_store
 
     if asked.stored:
         with open_store(out.db, create=False) as store:
             found = stored_modes(store, names, sizes, chosen or get_args(Mode), device)
     else:
-        check_openable(out.db)  # to load models takes seconds
+        open_store(out.db).close()  # to load models takes seconds
         wanted = said.at_sizes(sizes)
         requests = [each for name in names for one in wanted for each in requests_named(name, one)]
         found = measure_modes(

@@ -75,10 +75,6 @@ def test_usual_measurements_know_nothing_of_forced_ones(
     standing = store.standing(result.device)
     assert standing.pending == {"conv2d": 2, "relu": 1}
     assert standing.measured == 0 and not standing.failures and not standing.visits
-    assert [(f.algorithm, f.outcome, f.reason, f.configurations) for f in standing.forced] == [
-        ("fft", "ok", None, 1),
-        ("fft", "unsupported", REFUSAL, 1),
-    ]
     assert not store.failures(result.device) and not store.spent(result.device)
     assert not store.kernels(result.board)
     calls.clear()

@@ -32,9 +32,8 @@ def test_a_compiled_model_is_predicted_from_its_groups(opdb: Opdb, tmp_path: Pat
         [compiled] = store.workloads("mlp", compiled_for=told["compiled_for"])
     assert plain.compiled_for is None and compiled.model_key == plain.key
     assert opdb("bench", "fused", "enter_graph", "--device", "cpu", "--quiet").status == 0
-    assert "compiled for it: 1 workload: opdb" in opdb("show").out
     [status] = opdb.read("show")["devices"]
-    assert status["compiled_workloads"] == 1 and "fused" not in status["pending"]
+    assert "fused" not in status["pending"]
     missing = opdb("predict", *MLP, "--mode", "compile", "--json")
     answer = read(missing.out)
     assert answer["coverage"]["calls"] == 1 and answer["time_s"] > 0

@@ -37,11 +37,8 @@ def test_a_clone_has_its_sets_and_those_that_wait_for_a_sweep(opdb: Opdb, checko
     assert (first["name"], first["from"], first["licence"]) == (SET, "clone", "Apache-2.0")
     assert first["taken_in"] and not waiting["taken_in"]
     assert first["visits"] == len(read_set(ROOT / "db" / SET, trusted=True)["visits"])
-    assert first["visits_without_samples"] == 0
     assert first["devices"] == ["nvidia-h200"] and len(first["boards"]) == 1
     assert first["measured_from"][:10] == "2026-11-23"
-    assert first["versions"]["driver"] == ["580.159.04"]
-    assert first["size_bytes"] == sum(p.stat().st_size for p in (ROOT / "db" / SET).glob("*.xz"))
     out = opdb("show", "sets").out
     assert f"{SET} " in out and "Apache-2.0" in out
     assert "for sweeps, or names their device: nvidia-h200-sweeps" in out
@@ -55,8 +52,8 @@ def test_what_was_imported_and_measured_is_told_apart(opdb: Opdb, tmp_path: Path
     imported, here = package.show("sets", db=str(path)).rows()
     assert imported["from"] == "import" and imported["licence"] == "Apache-2.0"
     assert imported["folder"] == str(published.SET.with_name(SET))
-    assert (here["name"], here["from"], here["size_bytes"]) == ("measured here", "here", None)
-    assert here["visits"] > 0 and here["campaigns"] > 0
+    assert (here["name"], here["from"]) == ("measured here", "here")
+    assert here["visits"] > 0
 
 
 def test_a_database_without_measurements_says_how_they_come(opdb: Opdb, tmp_path: Path) -> None:

@@ -275,19 +275,19 @@ export text.sqlite                      | text.sqlite is a file
 export /proc/opdb --db small.sqlite     | cannot write the set into /proc/opdb
 import nowhere                          | nowhere does not exist
 import folder --db new.sqlite           | set.sqlite.xz is missing
-import text.sqlite                      | it is not an SQLite file
+import text.sqlite                      | it is not an opdb database
 """
 
 DATABASES = """
 predict resnet50 --db none.sqlite       | database none.sqlite: there is none
 predict resnet50 --db empty.sqlite      | holds no measurements; run opdb bench
-predict resnet50 --db folder            | database folder: it is a folder
-predict resnet50 --db text.sqlite       | text.sqlite: it is not an SQLite file
-predict resnet50 --db cut.sqlite        | cut.sqlite: it is truncated
+predict resnet50 --db folder            | database folder: it is not a file
+predict resnet50 --db text.sqlite       | text.sqlite: it is not an opdb database
+predict resnet50 --db cut.sqlite        | cut.sqlite: it is damaged
 predict resnet50 --db foreign.sqlite    | foreign.sqlite: it is not an opdb database
 predict resnet50 --db newer.sqlite      | newer.sqlite: its schema 99 is not the one
 predict tiny -b 2 --db harvested.sqlite | holds no measurements; run opdb bench
-harvest mlp --db text.sqlite            | text.sqlite: it is not an SQLite file
+harvest mlp --db text.sqlite            | text.sqlite: it is not an opdb database
 validate --db none.sqlite               | database none.sqlite: there is none
 show --db mysql://x                     | 'mysql' is not supported
 show --db none.sqlite                   | database none.sqlite: there is none

@@ -462,8 +462,8 @@ def a_pipe(path: Path) -> None:
         (damaged, "", "restore it"),
         (foreign, "it is not an opdb database", "Name another with --db"),
         (of_another_schema, f"schema 99; this opdb reads schema {SCHEMA}", "Move the file away"),
-        (a_folder, "it is a folder", "Name another with --db"),
-        (a_pipe, "it is a device or a pipe", "Name another with --db"),
+        (a_folder, "it is not a file", "Name another with --db"),
+        (a_pipe, "it is not a file", "Name another with --db"),
     ],
 )
 def test_a_database_that_cannot_be_used(
@@ -538,7 +538,7 @@ def test_a_database_in_memory_or_below_a_file_keeps_nothing(machine: Machine) ->
         fault = database_finding(url)
         assert fault.blocks and "in memory" in fault.found and "--db" in str(fault.advice)
     fault = database_finding(f"{machine.database}/new.sqlite")
-    assert fault.blocks and f"{machine.database} is no folder" in fault.found
+    assert fault.blocks and "it is not a file" in fault.found
 
 
 def test_a_name_that_is_no_database(machine: Machine) -> None:

@@ -328,8 +328,8 @@ def test_a_broken_set_is_refused(folder: Path, store: Store) -> None:
         (whole[:-9], f"{FILE} is damaged: "),
         (whole[:20], f"{FILE} is damaged: "),
         (b"\xff\xfe\x00" * 99, f"{FILE} is damaged: "),
-        (lzma.compress(b"nothing of ours"), "it is not an SQLite file"),
-        (lzma.compress(lzma.decompress(whole)[:-20_000]), "it is truncated"),
+        (lzma.compress(b"nothing of ours"), "it is not an opdb database"),
+        (lzma.compress(lzma.decompress(whole)[:-20_000]), "it is damaged"),
     ):
         (folder / FILE).write_bytes(content)
         with pytest.raises(InputError, match=r"not the file that manifest\.json lists"):

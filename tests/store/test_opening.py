@@ -18,7 +18,7 @@ from opdb.records import ALGORITHM_SETTING, Workload
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
-from opdb.store.opening import FILE, check_openable, origins, usual_sets
+from opdb.store.opening import FILE, origins, usual_sets
 from opdb.store.raw import APART
 from tests import published
 from tests.store import samples
@@ -256,11 +256,3 @@ def test_an_empty_name_does_not_mean_the_default_database(checkout: Path, name: 
     with pytest.raises(DatabaseError, match="give a file or a URL"):
         open_store(name)
     assert not (checkout / "db" / "opdb.sqlite").exists()
-
-
-def test_whether_a_database_can_be_made_is_told_before_it_is(tmp_path: Path) -> None:
-    check_openable(str(tmp_path / "new" / "opdb.sqlite"))
-    (tmp_path / "text").write_text("no folder")
-    with pytest.raises(DatabaseError, match=r"text is no folder; give a file"):
-        check_openable(str(tmp_path / "text" / "opdb.sqlite"))
-    assert [each.name for each in tmp_path.iterdir()] == ["text"], "nothing is made"

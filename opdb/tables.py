@@ -9,7 +9,7 @@ A column has a name for machines, with its unit at the end (`time_s`), a title f
     )
     RUNS.documents(runs)  # JSON: one dict a row
     RUNS.csv(runs)  # of a quantity: energy_j, energy_j_low, energy_j_high
-    RUNS.lines(runs, width=80)
+    RUNS.lines(runs)
 
 Machines read values in base SI, people the same values with the prefix that suits them.
 """
@@ -23,7 +23,6 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import zip_longest
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import unquote
 
@@ -31,22 +30,10 @@ from opdb.errors import InputError, OpdbError
 from opdb.records import Json
 from opdb.units import show, show_share
 
-# Text for people: passwords are masked, what a terminal would obey escaped, words fit a width.
+# Text for people: passwords are masked, what a terminal would obey escaped.
 
-GAPS = ("  ", " ")
-"""What stands between columns; the second where a table does not fit with the first."""
-
-LEAST_TEXT = 10
-"""A column of words is not made narrower than this by breaking them."""
-
-TALLEST = 8
-"""Into how many lines at most a cell is wrapped before rows are folded instead."""
-
-_INDENT = "  "
-_COMMAND = re.compile(r"(?:^ *|: )(opdb [a-z]\S* .*)$")
-_UNIT = re.compile(r"[a-zA-Zµ%][\w%/]{0,3}\b|[%–]")
-_BREAKS = " /-_.,:;=()"
-"""What a word that is too long for a line is broken after, rather than anywhere."""
+GAP = "  "
+"""What stands between columns."""
 
 
 def escaped(text: str, *, keep: str = "") -> str:
@@ -77,73 +64,20 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def wrapped(text: str, width: int, indent: str | None = None) -> list[str]:
-    r"""Return a line as lines of at most `width` columns, those that follow indented.
-
-    A number stays with its unit. A command that ends the line keeps what a shell needs to take it
-    over several lines: " \". The indent is by default that of the line and two more.
-    """
-    if width_of(text) <= width:
-        return [text]
-    lead = text[: len(text) - len(text.lstrip(" "))][: width // 2]
-    indent = (lead + _INDENT if indent is None else indent)[: width // 2]
-    found = _COMMAND.search(text)
-    if found is None:
-        return _filled(lead, _words(text.strip(" ")), width, indent)
-    before = text[: found.start(1)].strip(" ")
-    lines = _filled(lead, _words(before), width, indent) if before else []
-    return [*lines, *_continued(found[1], width, indent if before else lead)]
-
-
-def _continued(command: str, width: int, indent: str) -> list[str]:
-    """Return a command as lines that a shell takes for one; words and quotations stay whole."""
-    lines: list[str] = []
-    for word in [command] if "'" in command or '"' in command else command.split(" "):
-        if lines and width_of(f"{lines[-1]} {word}") <= width - 2:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(f"{indent}{_INDENT}{word}" if lines else f"{indent}{word}")
-    return [*(f"{line} \\" for line in lines[:-1]), *lines[-1:]]
-
-
-def aligned(
-    header: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = None
-) -> Iterator[str]:
-    """Yield a table's lines: the first column and words to the left, numbers to the right.
-
-    Where it is wider than `width`, columns of words and names of columns are wrapped, numbers stay
-    whole; where that is not enough, each row is folded: its words, and below them each number
-    after its name.
-    """
+def aligned(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """Yield a table's lines: the first column and words to the left, numbers to the right."""
     lines = [list(header), *([str(cell) for cell in row] for row in rows)]
     left = [
         column == 0 or not all(_is_number(row[column]) for row in rows)
         for column in range(len(header))
     ]
     widths = [max(width_of(line[column]) for line in lines) for column in range(len(header))]
-    if width is None or _total(widths, GAPS[0]) <= width:
-        yield from _laid(lines, left, widths, GAPS[0])
-        return
-    for gap in GAPS:
-        fitted = _fitted(lines, left, widths, width - _total([0] * len(widths), gap))
-        if fitted is not None:
-            yield from _laid(lines, left, fitted, gap)
-            return
-    yield from _folded(lines, left, width)
-
-
-def _laid(
-    lines: Sequence[Sequence[str]], left: Sequence[bool], widths: Sequence[int], gap: str
-) -> Iterator[str]:
-    """Yield the lines of a table whose columns have these widths."""
     for line in lines:
-        cells = [wrapped(cell, each, "") for cell, each in zip(line, widths, strict=True)]
-        for parts in zip_longest(*cells, fillvalue=""):
-            padded = (
-                part + _padding(part, each) if is_left else _padding(part, each) + part
-                for part, each, is_left in zip(parts, widths, left, strict=True)
-            )
-            yield gap.join(padded).rstrip()
+        padded = (
+            cell + _padding(cell, each) if is_left else _padding(cell, each) + cell
+            for cell, each, is_left in zip(line, widths, left, strict=True)
+        )
+        yield GAP.join(padded).rstrip()
 
 
 def _is_number(cell: object) -> bool:
@@ -152,88 +86,6 @@ def _is_number(cell: object) -> bool:
 
 def _padding(text: str, width: int) -> str:
     return " " * (width - width_of(text))
-
-
-def _total(widths: Sequence[int], gap: str) -> int:
-    return sum(widths) + len(gap) * (len(widths) - 1)
-
-
-def _fitted(
-    lines: Sequence[Sequence[str]], left: Sequence[bool], widths: Sequence[int], width: int
-) -> list[int] | None:
-    """Return widths of columns with this sum, the widest narrowed first; None where none will do.
-
-    They will not do either where a cell would be wrapped into more than `TALLEST` lines.
-    """
-    least = []
-    for column, is_left in enumerate(left):
-        name, *cells = [line[column] for line in lines]
-        words = min(max(map(_longest, [name, *cells])), LEAST_TEXT)
-        least.append(words if is_left else max([_longest(name), *map(width_of, cells)]))
-    fitted = list(widths)
-    while sum(fitted) > width:
-        over = [column for column, each in enumerate(fitted) if each > least[column]]
-        if not over:
-            return None
-        fitted[max(over, key=fitted.__getitem__)] -= 1
-    each_cell = (cell for line in lines for cell in zip(line, fitted, strict=True))
-    tallest = max(len(wrapped(cell, narrowed, "")) for cell, narrowed in each_cell)
-    return fitted if tallest <= TALLEST else None
-
-
-def _longest(text: str) -> int:
-    return max(map(width_of, _words(text)), default=0)
-
-
-def _folded(lines: Sequence[Sequence[str]], left: Sequence[bool], width: int) -> Iterator[str]:
-    """Yield each row as its first words, and below them the other cells, each after its name."""
-    header, *rows = lines
-    if not rows:
-        yield from wrapped(GAPS[0].join(header), width)
-    words = next((column for column, is_left in enumerate(left) if not is_left), len(left))
-    for row in rows:
-        yield from wrapped(GAPS[0].join(row[:words]), width)
-        told = [f"{name} {cell}".strip() for name, cell in zip(header, row, strict=True)]
-        yield from _filled(
-            _INDENT, [f"{each};" for each in told[words:-1]] + told[words:][-1:], width, _INDENT
-        )
-
-
-def _words(text: str) -> list[str]:
-    """Return what a text may be wrapped between: its words, each number with its unit."""
-    words: list[str] = []
-    for word in text.split(" "):
-        if words and words[-1][-1:].isdigit() and _UNIT.fullmatch(word.rstrip(",;:.)")):
-            words[-1] += f" {word}"
-        else:
-            words.append(word)
-    return words
-
-
-def _filled(start: str, words: Sequence[str], width: int, indent: str) -> list[str]:
-    """Return lines of at most `width` columns made of words; one longer than a line is broken."""
-    lines, fresh = [start], True
-    for word in words:
-        if not fresh and width_of(f"{lines[-1]} {word}") <= width:
-            lines[-1] += f" {word}"
-            continue
-        if not fresh:
-            lines.append(indent)
-        while word and width_of(lines[-1] + word) > width:
-            kept = _beginning(word, width - width_of(lines[-1]))
-            lines[-1] += kept
-            lines.append(indent)
-            word = word.removeprefix(kept).lstrip(" ")
-        lines[-1] += word
-        fresh = not word
-    return [line.rstrip(" ") for line in lines]
-
-
-def _beginning(word: str, width: int) -> str:
-    """Return what of a word fits, up to a place where it may be broken if there is one."""
-    fits = next(n for n in range(len(word), 0, -1) if n == 1 or width_of(word[:n]) <= width)
-    broken = max(word.rfind(each, 0, fits) for each in _BREAKS) + 1
-    return word[: broken if broken > fits // 3 else fits]
 
 
 MASK = "***"
@@ -400,9 +252,9 @@ class Table(Generic[Row]):
     def cells(self, row: Row) -> list[str]:
         return [escaped(column.cell(row)) for column in self._read]
 
-    def lines(self, rows: Iterable[Row], width: int | None = None) -> Iterator[str]:
-        """Yield the lines of the table as text, at most `width` characters wide."""
-        return aligned(self.header, [self.cells(row) for row in rows], width)
+    def lines(self, rows: Iterable[Row]) -> Iterator[str]:
+        """Yield the lines of the table as text."""
+        return aligned(self.header, [self.cells(row) for row in rows])
 
     def markdown(self, rows: Iterable[Row]) -> str:
         """Return the table in Markdown: the first column to the left, the others to the right."""
@@ -461,13 +313,13 @@ class Report:
             ) from error
         return DataFrame([_unnested(row) for row in self.rows()])
 
-    def lines(self, width: int | None = None) -> Iterator[str]:
-        """Yield what people read as lines, the tables at most `width` characters wide."""
+    def lines(self) -> Iterator[str]:
+        """Yield what people read as lines."""
         for block in self.blocks():
             if isinstance(block, str):
                 yield block
             else:
-                yield from block.table.lines(block.rows, width)
+                yield from block.table.lines(block.rows)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -21,13 +21,8 @@ def show(value: float | None, unit: str, *, digits: int = 4) -> str:
         return "–"
     if value == 0:
         return f"0 {unit}"
-    scale, prefix = prefix_of(value)
+    scale, prefix = next((each for each in _PREFIXES if abs(value) >= each[0]), (1.0, ""))
     return f"{rounded(value / scale, digits)} {prefix}{unit}"
-
-
-def prefix_of(value: float) -> tuple[float, str]:
-    """Return the SI prefix that suits a value, after what it stands for: 0.001 and "m" of 0.02."""
-    return next((each for each in _PREFIXES if abs(value) >= each[0]), (1.0, ""))
 
 
 def rounded(value: float, digits: int) -> str:

@@ -31,9 +31,5 @@ def test_every_cell_runs_and_shows_itself(tmp_path: Path, monkeypatch: pytest.Mo
     assert [cell.source.splitlines()[-1] for cell in tables] == [
         "found", "both", "replace(softmax, top=10)"
     ]  # fmt: skip
-    charts = [c for c, kinds in zip(cells, shown, strict=True) if "image/svg+xml" in kinds]
-    assert [cell.source for cell in charts] == ["found.chart()", "both.chart()", "softmax.chart()"]
-    drawn = "".join(out.data["image/svg+xml"] for cell in charts for out in cell.outputs)
-    assert "conv2d" in drawn and "resnet50, batch 32 float32, graph" in drawn
+    assert sum("image/png" in kinds for kinds in shown) == 2, "what pandas draws"
     assert not [out for cell in cells for out in cell.outputs if out.output_type == "stream"]
-    assert (tmp_path / "resnet152.svg").read_text().startswith("<?xml")

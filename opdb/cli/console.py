@@ -44,13 +44,10 @@ from opdb.errors import InputError, OpdbError, UnknownNameError, unforeseen
 from opdb.files import write_file
 from opdb.progress import Display, Progress
 from opdb.records import Json
-from opdb.tables import Report, escaped, masked, wrapped
+from opdb.tables import Report, escaped, masked
 from opdb.units import show_duration
 
 _LINE_EVERY_S = 5.0
-_USUAL_COLUMNS = 80
-_LEAST_COLUMNS = 20
-"""What is printed fits no terminal that is narrower."""
 
 _answers: ContextVar[TextIO | None] = ContextVar("where answers go", default=None)
 
@@ -76,44 +73,28 @@ def print_json(document: Json) -> None:
 
 
 def show(report: Report, *, as_json: bool) -> None:
-    """Print an answer to stdout: as JSON, or as text whose tables fit the terminal."""
+    """Print an answer to stdout: as JSON, or as text."""
     if as_json:
         print_json(report.to_dict())
         return
-    say(*report.lines(_columns(_stdout())))
+    say(*report.lines())
 
 
 def say(*lines: str) -> None:
-    """Print lines of an answer to stdout, on a terminal wrapped between their words."""
+    """Print lines of an answer to stdout."""
     _write(lines, _stdout())
 
 
 def note(text: str, *, quiet: bool = False) -> None:
-    """Print a message to stderr, on a terminal wrapped between its words; not when quiet."""
+    """Print a message to stderr; not when quiet."""
     if not quiet:
         _write(text.split("\n"), sys.stderr)
         sys.stderr.flush()
 
 
 def _write(lines: Sequence[str], stream: TextIO) -> None:
-    width = _columns(stream)
     for line in lines:
-        shown = escaped(masked(line), keep="\t")
-        print(*([shown] if width is None else wrapped(shown, width)), sep="\n", file=stream)
-
-
-def _columns(stream: TextIO) -> int | None:
-    """Return how wide a stream's terminal is, COLUMNS where that is set; None of another stream."""
-    if not stream.isatty():
-        return None
-    wanted = os.environ.get("COLUMNS", "")
-    if wanted.isdecimal() and int(wanted) > 0:
-        return max(int(wanted), _LEAST_COLUMNS)
-    try:
-        columns = os.get_terminal_size(stream.fileno()).columns or _USUAL_COLUMNS
-    except OSError:  # a terminal that does not say
-        columns = _USUAL_COLUMNS
-    return max(columns, _LEAST_COLUMNS)
+        print(escaped(masked(line), keep="\t"), file=stream)
 
 
 def save(path: Path, content: str | bytes, *, quiet: bool) -> None:

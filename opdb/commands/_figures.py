@@ -24,7 +24,6 @@ from opdb.tables import (
     Row,
     Rows,
     Table,
-    escaped,
     interval,
     quantity,
     quantity_document,
@@ -558,8 +557,7 @@ def _convolution_columns() -> Table[Convolution]:
 
 CONVOLUTIONS = _convolution_columns()
 
-# Charts, for notebooks and files: bars with intervals, curves over batch sizes. matplotlib is
-# imported when a figure is drawn, which is saved the same every time.
+# Figures of matplotlib, which is imported when one is drawn; it is saved the same every time.
 
 DPI = 120
 
@@ -610,92 +608,3 @@ def new_figure(width_in: float, height_in: float, *, font_size: float) -> Iterat
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "opdb", "font.size": font_size}
     with matplotlib.rc_context(settings):
         yield blank_figure(width_in, height_in)
-
-
-_COLOURS = ("#0072B2", "#D55E00")
-_WIDTH_IN, _BAR_IN, _FRAME_IN = 9.0, 0.28, 1.1
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A bar: its label, its value in the panel's unit, and the ends of its interval."""
-
-    label: str
-    value: float
-    interval: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Bars of one quantity; a unit of "%" has values in 0..100."""
-
-    title: str
-    unit: str
-    bars: Sequence[Bar]
-
-
-def draw_bars(panels: Sequence[Panel], title: str) -> Drawing:
-    """Draw panels beside each other, the first bar of each at the top."""
-    most = max(len(panel.bars) for panel in panels)
-    with new_figure(_WIDTH_IN, _FRAME_IN + _BAR_IN * most, font_size=9) as figure:
-        from matplotlib.ticker import FuncFormatter
-
-        for axes, panel, colour in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, _COLOURS, strict=False
-        ):
-            places = range(len(panel.bars))
-            axes.barh(places, [bar.value for bar in panel.bars], color=colour)
-            for place, bar in enumerate(panel.bars):
-                if bar.interval is not None:
-                    axes.plot(bar.interval, (place, place), color="#333333", marker="|")
-            labels = [escaped(bar.label).replace("$", r"\$") for bar in panel.bars]
-            axes.set_yticks(places, labels)
-            axes.set_title(panel.title)
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _, u=panel.unit: show(x, u)))
-            axes.locator_params(axis="x", nbins=4)
-            axes.invert_yaxis()
-        figure.suptitle(escaped(title).replace("$", r"\$"), fontsize=11)
-        return Drawing.of(figure)
-
-
-MOST_BARS = 12
-"""Bars of a chart; the rest of a pass is one more."""
-
-
-def largest_bars(shares: Mapping[str, float]) -> Iterator[Bar]:
-    """Yield a bar for each of the largest shares, and one for the rest."""
-    ordered = sorted(((k, v) for k, v in shares.items() if v > 0), key=lambda each: -each[1])
-    yield from (Bar(*each) for each in ordered[:MOST_BARS])
-    if len(ordered) > MOST_BARS:
-        yield Bar("others", sum(share for _, share in ordered[MOST_BARS:]))
-
-
-Curve: TypeAlias = Sequence[tuple[int, float | None, float | None]]
-"""Batch size, seconds and joules of an output token; None where one is not known."""
-
-_LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_INK = "#333333"
-_LINES_IN, _HIGH_IN = 8.0, 7.0
-
-
-def draw_curves(lines: Mapping[str, Curve], title: str, command: str) -> Drawing:
-    """Draw curves by their names; `command` is the command that repeats the figure."""
-    with new_figure(_LINES_IN, _HIGH_IN, font_size=10) as figure:
-        panels = figure.subplots(2, 1, sharex=True)
-        for place, (axes, unit) in enumerate(zip(panels, ("s", "J"), strict=True), start=1):
-            for number, (name, points) in enumerate(lines.items()):
-                known = [(point[0], point[place]) for point in points if point[place] is not None]
-                colour = _LINE_COLOURS[number % len(_LINE_COLOURS)]
-                if known:
-                    axes.plot(*zip(*known, strict=True), "o-", color=colour, label=name)
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-            axes.set_ylabel(f"{unit} per output token")
-            axes.grid(visible=True, alpha=0.3)
-        panels[1].set_xlabel("batch size")
-        figure.legend(
-            *panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False
-        )
-        figure.suptitle(title, fontsize=12, color=_INK)
-        figure.supxlabel(command, fontsize=7.5, color="#666666")
-        return Drawing.of(figure)

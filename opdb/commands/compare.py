@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import permutations, product
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -231,25 +228,6 @@ def _document(found: Difference) -> dict[str, Json]:
     }
 
 
-@contextmanager
-def sets_as_databases(*named: str | None) -> Iterator[list[str | None]]:
-    """Yield databases in place of those named that are folders of published sets.
-
-    They are there until the block ends, in temporary files.
-    """
-    with ExitStack() as undo:
-        found: list[str | None] = []
-        for name in named:
-            if name is not None and Path(name).is_dir():
-                above = undo.enter_context(tempfile.TemporaryDirectory(prefix="opdb-"))
-                place = str(Path(above, f"{Path(name).resolve().name}.sqlite"))
-                with lazy.store.open_store(place) as store:
-                    lazy.exchange.import_set(store, Path(name))
-                name = place
-            found.append(name)
-        yield found
-
-
 def common_device(db: str | None, against: str, named: Sequence[str | None]) -> str:
     """Return the device that both databases are compared on: the one named, else the first's."""
     if len(set(named)) > 1:
@@ -367,9 +345,8 @@ def compare(
 
     The first of models, modes and so on that has several values is what is compared, its first
     value with each other one, at each combination of the rest. With another database `against`, the
-    databases are compared: all operators that both measured, where no model is named; both may be
-    folders of published sets. A side that cannot be predicted does not stop the others: `failures`
-    says why.
+    databases are compared: all operators that both measured, where no model is named. A side that
+    cannot be predicted does not stop the others: `failures` says why.
     """
     spec, conditions = ModelSpec.parse(**said), conditions or Conditions()
     axes = _axes(models, modes, dtypes, batch_sizes, algorithms, boards, devices, spec, conditions)
@@ -410,32 +387,6 @@ def _compared(
     db: str | None,
     tell: Tell | None,
 ) -> Comparison:
-    """Compare along the axes; folders of published sets become databases meanwhile."""
-    with sets_as_databases(db, against) as (first, second):
-        if second is None:
-            return _comparison(axes, None, said, conditions, db, tell)
-        found = _comparison(axes, second, said, conditions, first, tell)
-
-    def named(text: str) -> str:
-        for place, name in ((first, db), (second, against)):
-            text = text.replace(place, name) if place and name else text
-        return text
-
-    differences = [
-        replace(each, before=named(each.before), after=named(each.after))
-        for each in found.differences
-    ]
-    return replace(found, differences=differences)
-
-
-def _comparison(
-    axes: Axes,
-    against: str | None,
-    said: ModelSpec,
-    conditions: Conditions,
-    db: str | None,
-    tell: Tell | None,
-) -> Comparison:
     if against is not None:
         axes = {**axes, "device": [common_device(db, against, axes["device"])]}
         if not axes["model"]:
@@ -451,7 +402,7 @@ def _comparison(
         both, apart = _boards([found[n] for n in sorted(found)], db if against is None else against)
         of_one = axes["board"] == axes["algorithm"] == [None] and len(axes["device"]) == 1
         if both and of_one and against is None:
-            return _comparison({**axes, "board": both[:1]}, None, said, conditions, db, tell)
+            return _compared({**axes, "board": both[:1]}, None, said, conditions, db, tell)
     along = "db" if against is not None else next((n for n in axes if len(axes[n]) > 1), None)
     differences = [
         _difference((found[old], sides[old]), (found[new], sides[new]), apart)
@@ -604,7 +555,7 @@ def run(
         typer.Option(
             "--against",
             metavar="URL",
-            help="Another database to compare with --db; both may be folders of published sets.",
+            help="Another database to compare with --db.",
         ),
     ] = None,
     within: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -16,8 +16,9 @@ from opdb.cli.options import one_of, split, words_among
 from opdb.commands import _lazy as lazy
 from opdb.commands._figures import (
     ENGINES,
+    LINES,
     SHARES,
-    draw_curves,
+    Line,
     engines_line,
     largest,
     memory_document,
@@ -30,12 +31,12 @@ from opdb.garbage import gc_off_to_the_end
 from opdb.growth import lengths, window_of
 from opdb.memory import Memory
 from opdb.predict.compose import Prediction
-from opdb.predict.figures import Amount
-from opdb.predict.generation import Total, experts_of, step_weights, work_shares
-from opdb.records import Json, Mode, Phase, Workload
+from opdb.predict.figures import Amount, energy_of, time_of, total
+from opdb.predict.generation import experts_of, step_weights, work_shares
+from opdb.records import Json, Mode, Workload
 from opdb.spec import CACHES, ModelSpec, dtype_from, dtype_words
-from opdb.tables import MISSING, SHARE, Column, Report, Rows, Table, quantity
-from opdb.units import prefix_of, rounded, show, show_share
+from opdb.tables import Column, Report, Rows, Table, quantity
+from opdb.units import show, show_share
 
 PANEL = "predict"
 
@@ -84,10 +85,10 @@ class Generation:
     @property
     def power_w(self) -> float | None:
         """Mean power over the whole; None where a part is left out."""
-        whole = Total.of(self.passes)
-        if whole.energy_j is None or not whole.time_s or not self.complete:
+        time_s, energy_j = amount_of(self.passes, "time"), amount_of(self.passes, "energy")
+        if time_s is None or energy_j is None or not time_s.value or not self.complete:
             return None
-        return whole.energy_j / whole.time_s
+        return energy_j.value / time_s.value
 
     @property
     def shares(self) -> dict[str, float]:
@@ -127,10 +128,10 @@ class Generation:
 
     @property
     def notes(self) -> list[str]:
-        """What the predictions had to assume, each said once; of which passes, where not of all."""
+        """What the predictions had to assume, each said once."""
         made = list(dict.fromkeys(found.workload.source_version for _, found in self.passes))
         mixed = f"the passes are those of several versions of the library: {', '.join(made)}"
-        notes = said_once((_PASSES[found.workload.phase], found.notes) for _, found in self.passes)
+        notes = dict.fromkeys(note for _, found in self.passes for note in found.notes)
         return [*([mixed] if len(made) > 1 else []), *notes]
 
     def configurations(self, of: str) -> Json:
@@ -139,18 +140,10 @@ class Generation:
         return list({share["configuration"]: share for share in shares}.values())
 
 
-_PASSES: Mapping[Phase, str] = {"prefill": "prefill", "decode": "steps"}
-
-
-def said_once(noted: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return notes, each once, after those (named) that have it where not all have."""
-    every = list(noted)
-    of: dict[str, dict[str, None]] = {}
-    for name, notes in every:
-        for each in notes:
-            of.setdefault(each, {})[name] = None
-    names = {name for name, _ in every}
-    return [note if by.keys() == names else f"{', '.join(by)}: {note}" for note, by in of.items()]
+def amount_of(passes: Sequence[tuple[float, Prediction]], measure: str) -> Amount | None:
+    """Return the time or energy of passes, each so many times."""
+    of = time_of if measure == "time" else energy_of
+    return total([(count, of(found)) for count, found in passes])
 
 
 def _weighed(
@@ -174,7 +167,10 @@ def _mean(parts: Sequence[tuple[float, float | None]]) -> float | None:
 
 @dataclass(frozen=True)
 class Figure:
-    """A quantity of a generation: part of it (reading, decoding or whole), divided by a number."""
+    """A quantity of a generation: part of it (reading, decoding or whole), divided by a number.
+
+    `in_table` says whether a table of several generations shows it.
+    """
 
     name: str
     title: str
@@ -183,17 +179,13 @@ class Figure:
     of: str
     per: Callable[[Generation], float] | None = None
     inverse: bool = False
+    in_table: bool = True
 
     def amount(self, found: Generation) -> Amount | None:
         """Return the value with its interval; None where it is not known."""
         passes = found.part(self.part)
         per = 1 if self.per is None else self.per(found)
-        if not passes or not per:
-            return None
-        total = Total.of(passes)
-        whole = Amount.of(total.time_s, total.time_interval_s)
-        if self.of == "energy":
-            whole = Amount.of(total.energy_j, total.energy_interval_j)
+        whole = amount_of(passes, self.of) if passes and per else None
         if whole is None:
             return None
         if self.inverse:
@@ -201,18 +193,10 @@ class Figure:
         within = whole.interval
         return Amount(whole.value / per, within and (within[0] / per, within[1] / per))
 
-    def is_bound(self, found: Generation) -> bool:
-        """Return whether something of its part is missing, so that the value is a bound."""
-        return not all(each.complete for _, each in found.part(self.part))
-
-    def sign(self, found: Generation) -> str:
-        """Return what stands before the value: ≥ where it is a lower bound, ≤ an upper one."""
-        return "" if not self.is_bound(found) else "≤ " if self.inverse else "≥ "
-
-    def shown(self, value: float | None) -> str:
-        if value is None or "/" not in self.unit:
-            return show(value, self.unit)
-        return f"{value:.4g} {self.unit}"
+    def line(self, found: Generation) -> Line:
+        """Return what people read; it is a bound where something of its part is missing."""
+        complete = all(each.complete for _, each in found.part(self.part))
+        return Line(self.title, self.unit, self.amount(found), None, is_bound=not complete)
 
 
 def _steps(found: Generation) -> int:
@@ -240,7 +224,7 @@ FIGURES = (
         lambda found: found.batch_size * found.prompt,
         inverse=True,
     ),
-    Figure("time_s", "time of the batch", "s", "whole", "time"),
+    Figure("time_s", "time of the batch", "s", "whole", "time", in_table=False),
     Figure(
         "energy_per_prompt_token_j",
         "energy, prompt token",
@@ -264,6 +248,7 @@ FIGURES = (
         "whole",
         "energy",
         lambda found: found.batch_size * found.tokens,
+        in_table=False,
     ),
     Figure(
         "energy_per_request_j",
@@ -273,45 +258,48 @@ FIGURES = (
         "energy",
         lambda found: found.batch_size,
     ),
-    Figure("energy_j", "energy of the batch", "J", "whole", "energy"),
+    Figure("energy_j", "energy of the batch", "J", "whole", "energy", in_table=False),
 )
 """The quantities of a generation; `energy_per_output_token_j` is of the steps alone."""
 
 
-def _line(row: tuple[Figure, Generation]) -> str:
-    figure, found = row
-    amount = figure.amount(found)
-    return figure.sign(found) + figure.shown(None if amount is None else amount.value)
-
-
-def _within(row: tuple[Figure, Generation]) -> str:
-    amount = row[0].amount(row[1])
-    return " to ".join(map(row[0].shown, (amount and amount.interval) or (None,)))
-
-
-LINES: Table[tuple[Figure, Generation]] = Table(
-    Column(title="", text=lambda row: row[0].title),
-    Column(title="predicted", text=_line),
-    Column(title="95 % interval", text=_within),
-)
+def _column(figure: Figure) -> Column[Generation]:
+    return quantity(
+        figure.name,
+        figure.unit,
+        figure.amount,
+        title=figure.title if figure.in_table else None,
+        text=lambda row: figure.line(row).value,
+    )
 
 
 CURVES: Table[Generation] = Table(
-    Column("batch_size", lambda row: row.batch_size),
-    Column("prompt_tokens_per_request", lambda row: row.prompt),
+    Column("batch_size", lambda row: row.batch_size, title="batch"),
+    Column("prompt_tokens_per_request", lambda row: row.prompt, title="prompt"),
     Column("new_tokens_per_request", lambda row: row.tokens),
     Column("cache", lambda row: row.cache),
-    Column("mode", lambda row: row.prefill.prediction.mode),
+    Column("mode", lambda row: row.prefill.prediction.mode, title="mode"),
     Column("device", lambda row: row.prefill.prediction.device.slug),
     Column("board", lambda row: row.prefill.prediction.board),
     Column("complete", lambda row: row.complete),
     Column("source_version", lambda row: row.passes[-1][1].workload.source_version),
-    *(quantity(figure.name, figure.unit, figure.amount) for figure in FIGURES),
-    Column("bandwidth_bound_per_output_token_s", lambda row: row.bandwidth_bound_s),
-    Column("power_w", lambda row: row.power_w),
-    Column("coverage", lambda row: row.coverage, members=("time", "energy")),
+    *map(_column, FIGURES),
+    Column(
+        "bandwidth_bound_per_output_token_s",
+        lambda row: row.bandwidth_bound_s,
+        title="bandwidth bound",
+        unit="s",
+    ),
+    Column("power_w", lambda row: row.power_w, title="power", unit="W"),
+    Column(
+        "coverage",
+        lambda row: row.coverage,
+        title="covered",
+        text=lambda row: show_share(row.coverage["time"]),
+        members=("time", "energy"),
+    ),
     Column("weight_bytes", lambda row: row.memory.weight_bytes),
-    Column("cache_bytes", lambda row: row.cache_bytes),
+    Column("cache_bytes", lambda row: row.cache_bytes, title="cache", unit="B"),
     Column("largest_batch", lambda row: row.memory.largest_batch),
 )
 
@@ -335,64 +323,6 @@ GENERATIONS: Table[Generation] = Table(
     Column("notes", lambda row: row.notes),
 )
 
-_READ = {
-    "time_to_first_token_s": "first token",
-    "time_per_output_token_s": "output token",
-    "throughput_new_tokens_per_s": "",
-    "throughput_prompt_tokens_per_s": "",
-    "energy_per_prompt_token_j": "prompt token",
-    "energy_per_output_token_j": "output token",
-    "energy_per_request_j": "request",
-}
-"""The figures that people read in a table, by name, with what stands before their unit."""
-
-
-def _name(row: Generation) -> str:
-    return f"batch {row.batch_size} prompt {row.prompt} {row.prefill.prediction.mode}"
-
-
-def _in_one_unit(
-    title: str,
-    unit: str,
-    rows: Sequence[Generation],
-    get: Callable[[Generation], Amount | float | None],
-    sign: Callable[[Generation], str] = lambda row: "",
-) -> Column[Generation]:
-    """Return a column that people read: values with intervals in the unit that its name states."""
-
-    def known(row: Generation) -> Amount | None:
-        found = get(row)
-        return Amount(found) if isinstance(found, int | float) else found
-
-    values = [amount.value for row in rows if (amount := known(row)) and amount.value]
-    scale, prefix = prefix_of(min(values)) if values and "/" not in unit else (1.0, "")
-
-    def text(row: Generation) -> str:
-        amount = known(row)
-        if amount is None:
-            return MISSING
-        ends = [rounded(end / scale, 4) for end in amount.interval or ()]
-        within = f" ({' to '.join(ends)})" if ends else ""
-        return sign(row) + rounded(amount.value / scale, 4) + within
-
-    return Column(title=f"{title}, {prefix}{unit}".removeprefix(", "), text=text)
-
-
-def _readable(rows: Sequence[Generation]) -> Table[Generation]:
-    """Return the table that people read: one unit a column, intervals in brackets."""
-    return Table(
-        Column(title="generation", text=_name),
-        *(
-            _in_one_unit(_READ[f.name], f.unit, rows, f.amount, f.sign)
-            for f in FIGURES
-            if f.name in _READ
-        ),
-        _in_one_unit("bandwidth bound", "s", rows, lambda row: row.bandwidth_bound_s),
-        _in_one_unit("power", "W", rows, lambda row: row.power_w),
-        Column(title="covered", get=lambda row: row.coverage["time"], unit=SHARE),
-        _in_one_unit("cache", "B", rows, lambda row: row.cache_bytes),
-    )
-
 
 def _detailed(each: Generation) -> Iterator[str | Rows[Any]]:
     """Yield what a generation takes in one mode, and what that rests on."""
@@ -406,7 +336,9 @@ def _detailed(each: Generation) -> Iterator[str | Rows[Any]]:
     yield memory_line(each.memory)
     if each.steps:
         yield engines_line(each.prefill.memory_rate, each.bandwidth_bound_s)
-    yield Rows(LINES, [(figure, each) for figure in FIGURES])
+    yield Rows(
+        LINES.without("measured", "predicted / measured"), [figure.line(each) for figure in FIGURES]
+    )
     if each.power_w is not None:
         yield f"power: {show(each.power_w, 'W')}"
     if (experts := each.experts) is not None:
@@ -468,11 +400,10 @@ class Generated(Report):
             )
             if any(each.steps for each in found):
                 yield ENGINES
-            yield "in brackets: 95 % intervals"
-            yield Rows(_readable(found), found)
+            yield Rows(GENERATIONS, found)
             if not all(each.complete for each in found):
-                yield "incomplete: ≥ and ≤ are bounds, because operators are missing"
-            notes = said_once((_name(each), each.notes) for each in found)
+                yield "incomplete: bounds, because operators are missing"
+            notes = dict.fromkeys(note for each in found for note in each.notes)
             yield from (f"note: {note}" for note in notes)
 
 
@@ -623,19 +554,6 @@ def _passes(
 _NOT_OF_IT = ("input_size", "memory_format", "phase", "optimizer", "accumulation", "autocast")
 
 
-def _curves(found: Generated) -> dict[str, list[tuple[int, float | None, float | None]]]:
-    """Return, of each prompt and mode, batch sizes with seconds and joules of an output token."""
-    drawn = ("time_per_output_token_s", "energy_per_output_token_j")
-    figures = {figure.name: figure for figure in FIGURES}
-    lines: dict[str, list[tuple[int, float | None, float | None]]] = {}
-    for each in found.generations:
-        amounts = (figures[name].amount(each) for name in drawn)
-        time_s, energy_j = (None if amount is None else amount.value for amount in amounts)
-        name = f"prompt {each.prompt}, {each.prefill.prediction.mode}"
-        lines.setdefault(name, []).append((each.batch_size, time_s, energy_j))
-    return lines
-
-
 Tokens: TypeAlias = Annotated[
     int, typer.Option("--tokens", metavar="N", help="New tokens of each sequence.")
 ]
@@ -671,14 +589,6 @@ def run(
         Path | None,
         typer.Option("--csv", metavar="FILE", help="Write a row for each point and mode."),
     ] = None,
-    png: Annotated[
-        Path | None,
-        typer.Option("--png", metavar="FILE", help="Draw time and joules per token, as PNG."),
-    ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option("--svg", metavar="FILE", help="The same figure as SVG."),
-    ] = None,
     out: options.Output = options.Output(),
 ) -> None:
     """Predict what a generation takes: time to first token, time and joules per token.
@@ -687,14 +597,13 @@ def run(
     with a static cache depends on the cache's length alone; with a dynamic one on the length that
     is filled, so that steps at several lengths are predicted and interpolated in between.
 
-    Several batch sizes (-b 1 64) or prompts (--prompt 128,512) come in one table, which --csv,
-    --png and --svg write; a point that has no answer does not stop the others, and the exit status
-    is then 2.
+    Several batch sizes (-b 1 64) or prompts (--prompt 128,512) come in one table, which --csv
+    writes; a point that has no answer does not stop the others, and the exit status is then 2.
     """
     [model, *others], texts, batches = words_among(models, mode, batch_sizes)
     if others:
         raise InputError(f"generations are of one model, not of {', '.join((model, *others))}")
-    check_writable(csv, png, svg)
+    check_writable(csv)
     found = generate(
         model,
         prompt=_prompts(prompt),
@@ -707,15 +616,8 @@ def run(
         check=False,
         **said.keywords(),
     )
-    quiet = out.quiet or out.as_json
     if csv is not None:
-        console.save(csv, found.csv(), quiet=quiet)
-    if (png or svg) and found.generations:  # a figure of nothing is left out
-        words = f"{found.model}, {found.generations[0].workload.dtype}"
-        drawing = draw_curves(_curves(found), words, console.typed_command())
-        for path, content in ((png, drawing.png), (svg, drawing.svg)):
-            if path is not None:
-                console.save(path, content, quiet=quiet)
+        console.save(csv, found.csv(), quiet=out.quiet or out.as_json)
     out.answer(found)
 
 

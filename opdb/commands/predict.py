@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -27,18 +26,13 @@ from opdb.commands._figures import (
     OPERATORS,
     REFUSED,
     SHARES,
-    Bar,
     Convolution,
-    Drawing,
-    Panel,
     bounded,
     coverage,
-    draw_bars,
     engines_line,
     estimated_blocks,
     figure_columns,
     first_rows,
-    largest_bars,
     layers_blocks,
     layers_document,
     memory_document,
@@ -307,15 +301,6 @@ class Predicted(Report):
         """
         return [OPERATORS.document(row) for row in with_status(self.prediction)]
 
-    def chart(self) -> Drawing:
-        panels = []
-        for name, of in (("time", "share_time"), ("energy", "share_energy")):
-            shares: dict[str, float] = defaultdict(float)
-            for part in self.prediction.parts:
-                shares[part.configuration.title] += 100 * getattr(part, of)
-            panels.append(Panel(name, "%", list(largest_bars(shares))))
-        return draw_bars(panels, _name(self))
-
     def rows(self) -> list[dict[str, Json]]:
         return self.operators()
 
@@ -401,20 +386,6 @@ class Compared(Report):
         missed = [f"{_name(each)}: {each.why_missed}" for each in self.predicted if each.why_missed]
         if missed:
             raise CheckError("; ".join(missed))
-
-    def chart(self) -> Drawing:
-        timed = [each for each in self.predicted if each.time_s is not None]
-        if not timed:
-            raise InputError("no prediction has a time, so there is nothing to draw")
-        times = [Bar(_name(p), p.time_s or 0.0, p.prediction.time_interval_s) for p in timed]
-        energies = [
-            Bar(_name(each), each.energy_j, each.prediction.energy_interval_j)
-            for each in timed
-            if each.energy_j is not None
-        ]
-        panels = [Panel("time, 1 pass", "s", times)]
-        panels += [Panel("energy, 1 pass", "J", energies)] if energies else []
-        return draw_bars(panels, "predicted, with 95 % intervals")
 
     def rows(self) -> list[dict[str, Json]]:
         return [PREDICTIONS.document(each) for each in self.predicted]

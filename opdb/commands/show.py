@@ -6,7 +6,7 @@ import os
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -19,9 +19,7 @@ import typer
 from opdb import kinds
 from opdb.algorithms.names import ALGORITHMS, Algorithm
 from opdb.cli import console, options
-from opdb.cli.options import one_of
 from opdb.commands import _lazy as lazy
-from opdb.commands._figures import MOST_BARS, Bar, Drawing, Panel, draw_bars
 from opdb.commands.predict import (
     OF_PREDICT,
     PRICES,
@@ -139,31 +137,9 @@ COSTS: Table[Shown] = Table(
     Column("visits", lambda row: row.cost.visits, title="visits"),
 )
 
-SORTS: Mapping[str, Callable[[Shown], float | None]] = {
-    "time": lambda row: _mean(row.cost.time_s),
-    "energy": lambda row: _mean(row.cost.energy_j),
-    "power": lambda row: _mean(row.cost.power_w),
-    "visits": lambda row: row.cost.visits,
-    "interval": lambda row: _width(row.cost.time_s),
-    "share-time": lambda row: row.share_time,
-    "share-energy": lambda row: row.share_energy,
-    "calls": lambda row: row.calls,
-}
-"""What rows can be sorted by, the largest first; those without a value come last."""
 
-OF_MODELS = ("share-time", "share-energy", "calls")
-"""What only a model's rows can be sorted by."""
-
-
-def _mean(found: Quantity | None) -> float | None:
-    return None if found is None else found.mean
-
-
-def _width(found: Quantity | None) -> float | None:
-    """Return half an interval beside the value; None where a view takes no time."""
-    if found is None or found.half_width is None or not found.mean:
-        return None
-    return found.half_width / found.mean
+SORTS = {"time": "time_s", "energy": "energy_j", "power": "power_w"}
+"""What rows can be sorted by, and the quantity of a cost that it is."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -205,21 +181,6 @@ class Showing(Report):
         if self.lacking:
             yield f"without a cost here: {plural(self.lacking, 'configuration')}"
 
-    def chart(self) -> Drawing:
-        panels = []
-        for name, unit, of in (
-            ("time, 1 call", "s", "time_s"),
-            ("energy, 1 call", "J", "energy_j"),
-        ):
-            held = [(row, getattr(row.cost, of)) for row in self.costs[:MOST_BARS]]
-            bars = [
-                Bar(f"{row.configuration.title} {row.configuration.key[:6]}", q.value, q.interval)
-                for row, q in held
-                if q
-            ]
-            panels += [Panel(name, unit, bars)] if bars else []
-        return draw_bars(panels, self.title)
-
     def rows(self) -> list[dict[str, Json]]:
         return [COSTS.document(row) for row in self.costs]
 
@@ -239,19 +200,22 @@ def _costs(
     of_model = what not in kinds.KINDS and not is_key
     if of_model:
         found = _of_model(question, conditions, db, tell)
-    elif sort in OF_MODELS:
-        raise InputError(f"--sort {sort}: only the rows of a model have it")
     elif question.said != ModelSpec():
         raise InputError(f"{what!r} is no model: options of a model say nothing of it")
     else:
         found = _of_kind(what, conditions, db, is_key=bool(is_key))
     if not found.costs:
         raise NothingMeasuredError(f"{found.title}: nothing has a cost on {found.device!r}")
-    value = SORTS[sort or ("share-time" if of_model else "time")]
-    known = [row for row in found.costs if value(row) is not None]
-    unknown = [row for row in found.costs if value(row) is None]
-    rows = sorted(known, key=lambda row: -(value(row) or 0.0))
-    return replace(found, costs=[*rows, *unknown], top=top)
+    by = "share_time" if of_model and sort is None else SORTS[sort or "time"]
+    rows = sorted(found.costs, key=lambda row: _from_largest(row, by))
+    return replace(found, costs=rows, top=top)
+
+
+def _from_largest(row: Shown, by: str) -> tuple[bool, float]:
+    """Return what sorts rows by a value, the largest first; those without it come last."""
+    found = row.share_time if by == "share_time" else getattr(row.cost, by)
+    value = found.mean if isinstance(found, Quantity) else found
+    return value is None, -(value or 0.0)
 
 
 def _of_kind(what: str, conditions: Conditions, db: str | None, *, is_key: bool) -> Showing:
@@ -757,7 +721,6 @@ def run(
         typer.Option(
             "--sort",
             metavar="COLUMN",
-            autocompletion=one_of(*SORTS),
             help=f"{', '.join(SORTS)}; the largest first.  [default: time]",
         ),
     ] = None,

@@ -19,7 +19,7 @@ from opdb.derive.boards import in_words as factors_in_words
 from opdb.derive.runs import Launches, RunCost
 from opdb.errors import CheckError, InputError, UnknownNameError
 from opdb.garbage import gc_off_to_the_end
-from opdb.predict.figures import Amount
+from opdb.predict.figures import Amount, energy_of, time_of
 from opdb.records import Json, Mode, ModelRun, Workload
 from opdb.spec import describe, parse_mode, workload_columns
 from opdb.tables import RATIO, SHARE, Column, Listing, Report, Rows, Table, quantity
@@ -147,10 +147,7 @@ def _truth(answer: lazy.predictor.Answer) -> RunCost:
 
 def predicted(answer: lazy.predictor.Answer, measure: Measure) -> Amount | None:
     """Return the predicted time or energy of a pass, with its interval."""
-    found = answer.prediction
-    if measure == "time":
-        return Amount.of(found.time_s, found.time_interval_s)
-    return Amount.of(found.energy_j, found.energy_interval_j)
+    return (time_of if measure == "time" else energy_of)(answer.prediction)
 
 
 def _asdict(found: Any) -> Json:

@@ -67,6 +67,31 @@ class Amount:
         return Amount(of / self.value, (of / high, of / low) if low > 0 else None)
 
 
+def time_of(found: Prediction) -> Amount | None:
+    return Amount.of(found.time_s, found.time_interval_s)
+
+
+def energy_of(found: Prediction) -> Amount | None:
+    return Amount.of(found.energy_j, found.energy_interval_j)
+
+
+def total(parts: Sequence[tuple[float, Amount | None]]) -> Amount | None:
+    """Return the sum of amounts of passes, each so many times; None where one is not known.
+
+    The errors of the passes are taken for common to all: they rest on the same operators of one
+    board. There is no interval where one pass has none.
+    """
+    known = [(count, each) for count, each in parts if each is not None]
+    within = [(count, *each.interval) for count, each in known if each.interval is not None]
+    if len(known) < len(parts):
+        return None
+    value = math.fsum(count * each.value for count, each in known)
+    if len(within) < len(parts):
+        return Amount(value)
+    low, high = (math.fsum(n * ends[of] for n, *ends in within) for of in (0, 1))
+    return Amount(value, (low, high))
+
+
 @dataclass(frozen=True)
 class Figures:
     """Throughput, energy and price per sample of a pass, from its time (s) and energy (J).
@@ -83,9 +108,7 @@ class Figures:
 
     @classmethod
     def predicted(cls, found: Prediction, rates: Rates = NO_RATES) -> Figures:
-        time_s = Amount.of(found.time_s, found.time_interval_s)
-        energy_j = Amount.of(found.energy_j, found.energy_interval_j)
-        return cls(found.workload, time_s, energy_j, rates, found.complete)
+        return cls(found.workload, time_of(found), energy_of(found), rates, found.complete)
 
     @classmethod
     def measured(cls, workload: Workload, run: RunCost | None, rates: Rates = NO_RATES) -> Figures:

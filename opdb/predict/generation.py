@@ -24,7 +24,7 @@ from opdb.kinds import get_kind
 from opdb.kinds.products import active_groups
 from opdb.kinds.view import spec_bytes
 from opdb.memory import bytes_moved, weight_bytes
-from opdb.predict.compose import Interval, Prediction
+from opdb.predict.compose import Prediction
 from opdb.predict.timeline import EstimatedCosts
 from opdb.records import (
     Configuration,
@@ -56,42 +56,6 @@ def step_weights(knots: Sequence[int], first: int, last: int) -> list[float]:
         found[at] += 1 - share
         found[at + 1] += share
     return found
-
-
-@dataclass(frozen=True)
-class Total:
-    """Time and energy of several passes with their 95 % intervals.
-
-    An interval is None where one pass has none, an energy where one pass has none. The errors of
-    the passes are taken for common to all: they rest on the same operators of one board.
-    """
-
-    time_s: float | None
-    time_interval_s: Interval | None
-    energy_j: float | None
-    energy_interval_j: Interval | None
-
-    @classmethod
-    def of(cls, parts: Sequence[tuple[float, Prediction]]) -> Total:
-        return cls(
-            _sum([(n, each.time_s) for n, each in parts]),
-            _interval([(n, each.time_interval_s) for n, each in parts]),
-            _sum([(n, each.energy_j) for n, each in parts]),
-            _interval([(n, each.energy_interval_j) for n, each in parts]),
-        )
-
-
-def _sum(parts: Sequence[tuple[float, float | None]]) -> float | None:
-    if any(value is None for _, value in parts):
-        return None
-    return math.fsum(count * value for count, value in parts if value is not None)
-
-
-def _interval(parts: Sequence[tuple[float, Interval | None]]) -> Interval | None:
-    known = [(count, *found) for count, found in parts if found is not None]
-    if len(known) < len(parts):
-        return None
-    return math.fsum(n * low for n, low, _ in known), math.fsum(n * high for n, _, high in known)
 
 
 PRODUCTS = frozenset(

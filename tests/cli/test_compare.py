@@ -160,17 +160,6 @@ def test_what_cannot_be_compared_is_one_message(opdb: Opdb, db: str, tmp_path: P
         assert message in ran.err and "Traceback" not in ran.err, ran.err
 
 
-@pytest.mark.slow
-def test_two_sets_are_compared_as_two_databases_are(opdb: Opdb, tmp_path: Path) -> None:
-    """With itself a set has no operator that moved; the folders' names are those that are shown."""
-    one = published.SET.with_name("nvidia-h200-generation")
-    ran = opdb("compare", "--db", one, "--against", one, "--within", 0)
-    assert ran.status == 0, ran.err
-    assert f"{one}, on GPU-" in ran.out and "nothing moved: " in ran.out
-    ran = opdb("compare", "--db", one, "--against", tmp_path)
-    assert ran.status == 2 and f"{tmp_path} is not a published set" in ran.err
-
-
 def amount(value: float, below: float = 0.1, above: float = 0.1) -> Amount:
     return Amount(value, (value * math.exp(-below), value * math.exp(above)))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 import sqlite3
 import subprocess
@@ -219,42 +218,17 @@ def test_without_a_copy_rate_there_is_no_bandwidth_bound(opdb: Opdb, generations
     assert opdb.read("predict", *OF_8B, *STEP, "-b", 64)["bandwidth_bound_s"] is None
 
 
-def test_a_table_of_generations_has_one_unit_a_column_and_intervals(
-    opdb: Opdb, generations: Path
-) -> None:
-    """Joules of an output token are 3.2 and 0.87: both stand as millijoules, below such a name."""
-    lengths = ("--prompt", 1024, "--tokens", 256)
-    rows = opdb.read("generate", *OF_8B, *lengths, "-b", 1, 8)["rows"]
-    ran = opdb("generate", *OF_8B, *lengths, "-b", 1, 8)
-    lines = ran.out.splitlines()
-    [header] = [number for number, line in enumerate(lines) if line.startswith("generation")]
-    names = re.split(r" {2,}", lines[header])
-    assert {"first token, ms", "output token, ms", "output token, mJ", "request, J"} <= {*names}
-    assert {"new tokens/s", "prompt tokens/s", "power, W", "cache, MB"} <= {*names}
-    at = names.index("output token, mJ")
-    for row, line in zip(rows, lines[header + 1 :], strict=False):
-        cells = re.split(r" {2,}", line)
-        assert len(cells) == len(names)
-        assert cells[0] == f"batch {row['batch_size']} prompt 1024 graph"
-        value, low, high = map(float, re.findall(r"[\d.]+", cells[at]))
-        assert value == pytest.approx(1000 * row["energy_per_output_token_j"], rel=1e-3)
-        assert low == pytest.approx(1000 * row["energy_per_output_token_j_low"], rel=1e-3)
-        assert high == pytest.approx(1000 * row["energy_per_output_token_j_high"], 1e-3)
-        for cell in cells[1:]:
-            assert re.fullmatch(r"[\d.]+( %| \([\d.]+ to [\d.]+\))?", cell), "no unit of its own"
-
-
-def test_a_note_names_the_rows_that_it_is_of(opdb: Opdb, generations: Path) -> None:
-    """A power limit that one row keeps concerns no other, and what all have is of no row."""
+def test_a_table_of_generations_has_a_row_each(opdb: Opdb, generations: Path) -> None:
     ran = opdb("generate", *OF_8B, "--prompt", 1024, "--tokens", 256, "-b", 1, 8)
-    notes = [line for line in ran.out.splitlines() if line.startswith("note: ")]
-    limits = [line for line in notes if "the power limit, kept at" in line]
-    assert [line.split(": ")[1] for line in limits] == [
-        "batch 1 prompt 1024 graph",
-        "batch 8 prompt 1024 graph",
+    lines = ran.out.splitlines()
+    [header] = [number for number, line in enumerate(lines) if line.startswith("batch")]
+    assert "energy, output token" in lines[header] and "bandwidth bound" in lines[header]
+    assert [line.split()[:3] for line in lines[header + 1 : header + 3]] == [
+        ["1", "1024", "graph"],
+        ["8", "1024", "graph"],
     ]
-    [asks] = [line for line in notes if "asks whether it is being captured" in line]
-    assert asks.startswith("note: prefill: ")
+    notes = [line for line in lines if line.startswith("note: ")]
+    assert len(notes) == len({*notes}) and any("asks whether it is being" in n for n in notes)
 
 
 def test_people_read_what_a_token_takes(opdb: Opdb, h200: Path) -> None:
@@ -279,21 +253,18 @@ def test_who_names_no_dtype_is_told_which_was_taken(
 def test_several_batch_sizes_and_prompts_come_in_one_table(
     opdb: Opdb, h200: Path, tmp_path: Path
 ) -> None:
-    files = {name: tmp_path / f"curve.{name}" for name in ("csv", "png", "svg")}
+    curve = tmp_path / "curve.csv"
     asked = ("generate", TINY, "--tokens", 12, "--dtype", "bf16", "--mode", "graph")
-    written = [word for name, path in files.items() for word in (f"--{name}", path)]
-    rows = opdb.read(*asked, "--prompt", "20,40", "-b", "1,2", *written)["rows"]
+    rows = opdb.read(*asked, "--prompt", "20,40", "-b", "1,2", "--csv", curve)["rows"]
     sizes = [(row["prompt_tokens_per_request"], row["batch_size"]) for row in rows]
     assert sizes == [(20, 1), (20, 2), (40, 1), (40, 2)]
     assert len({row["board"] for row in rows}) == 1
     one = opdb.read(*ASKED, "--mode", "graph", "--board", rows[0]["board"])
     for name in ("time_s", "energy_per_output_token_j", "largest_batch"):
         assert rows[1][name] == one["rows"][0][name]
-    [header, *lines] = files["csv"].read_text().splitlines()
+    [header, *lines] = curve.read_text().splitlines()
     assert len(lines) == 4
     assert "time_per_output_token_s,time_per_output_token_s_low" in header
-    assert files["png"].read_bytes().startswith(b"\x89PNG")
-    assert "prompt 40, graph" in files["svg"].read_text()
 
 
 @pytest.mark.parametrize(("experts", "kind"), [(None, "bmm"), ("grouped_mm", "grouped_mm")])
@@ -315,15 +286,15 @@ def test_a_point_without_an_answer_does_not_stop_the_others(opdb: Opdb, h200: Pa
     assert "1 of 2 generations failed" in ran.err
     assert "prompt 250, 10 new tokens: " in ran.err
     assert "has 256 positions, not 260" in ran.err
-    assert len([line for line in ran.out.splitlines() if " graph " in line]) == 1
+    assert len([line for line in ran.out.splitlines() if " 20  graph" in line]) == 1
 
 
 def test_what_is_missing_makes_a_figure_a_bound(opdb: Opdb, h200: Path) -> None:
     ran = opdb(*ASKED, "--mode", "graph", "--no-estimates")
     assert ran.status == 0, ran.err
     found = {line.split("  ")[0]: line for line in ran.out.splitlines()}
-    assert "≥" in found["time to first token"]
-    assert "≤" in found["throughput"]
+    assert "at least" in found["time to first token"]
+    assert "at most" in found["throughput"]
 
 
 def test_a_step_is_run_as_a_whole_model(opdb: Opdb) -> None:

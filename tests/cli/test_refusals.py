@@ -99,7 +99,6 @@ compare resnet50 --dtype float31        | unknown --dtype 'float31'
 generate tests.models.decoders:llama --prompt 4 --tokens 4 --cache paged  | unknown --cache 'paged'
 generate tests.models.decoders:llama --prompt 4 --tokens 4 --mode compile | cannot be predicted here
 show gelu --sort tme                    | unknown --sort 'tme'; did you mean 'time'?
-show gelu --sort calls                  | only the rows of a model have it
 show gelu -b 3                          | 'gelu' is no model
 show measured resnet50                  | a filter is for the lists
 validate --duplicates --kernels         | give one at a time
@@ -267,7 +266,6 @@ modes mlp --csv . --device cpu          | it is a folder
 train mlp.yml --csv no/such/folder.csv  | there is no folder
 train mlp.yml --plot m.svg              | figures are PNG files
 sweep tests.sweep.models:small --sizes 16 --output-dir /dev/null/here --device cpu | cannot be made
-generate llama --prompt 8 --tokens 8 --csv same --svg same  | same: named for two results
 roofline resnet50 --csv same --html same                    | same: named for two results
 roofline resnet50 --csv same --ncu --ncu-report same        | same: named for two results
 train mlp.yml --csv same --markdown same                    | same: named for two results

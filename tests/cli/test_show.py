@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import opdb as api
-from opdb.commands.show import SORTS
 from opdb.kinds import KINDS
 from opdb.models import names
 from opdb.models.catalogue import catalogue
@@ -43,28 +42,18 @@ def test_a_kinds_costs_are_those_of_the_database(opdb: Opdb, db: str) -> None:
         assert (row["time_s"], row["time_s_low"]) in times
 
 
-@pytest.mark.parametrize("column", SORTS)
-def test_a_models_rows_are_sorted_and_their_shares_are_the_predictions(
-    opdb: Opdb, db: str, column: str
-) -> None:
-    asked = ("resnet50", "-b", 32, "--mode", "graph", "--db", db)
-    found = document(opdb, *asked, "--sort", column)
+def test_a_models_rows_are_sorted_and_their_shares_are_the_predictions(opdb: Opdb, db: str) -> None:
+    found = document(opdb, "resnet50", "-b", 32, "--mode", "graph", "--db", db)
     predicted = api.predict("resnet50", batch_size=32, mode="graph", db=db).operators()
-    parts = {p["configuration"]: p for p in predicted if p["status"] == "measured"}
-    assert {row["configuration"]: row["share_time"] for row in found["costs"]} == {
-        key: part["share_time"] for key, part in parts.items()
-    }
-    names = {"time": "time_s", "energy": "energy_j", "power": "power_w"}
-    if column != "interval":
-        values = [row[names.get(column, column.replace("-", "_"))] for row in found["costs"]]
-        known = [value for value in values if value is not None]
-        assert known == sorted(known, reverse=True) and values[: len(known)] == known
+    shares = {p["configuration"]: p["share_time"] for p in predicted if p["status"] == "measured"}
+    assert {row["configuration"]: row["share_time"] for row in found["costs"]} == shares
+    known = [row["share_time"] for row in found["costs"]]
+    assert known == sorted(known, reverse=True)
 
 
-def test_a_key_may_be_its_beginning_and_text_has_no_chart(opdb: Opdb, db: str) -> None:
+def test_a_key_may_be_its_beginning(opdb: Opdb, db: str) -> None:
     ran = opdb("show", CONVOLUTION, "--db", db)
     assert ran.status == 0 and CONVOLUTION in ran.out and "95 % interval" in ran.out
-    assert not {*"▁▂▃▄▅▆▇█"} & {*ran.out}
     assert len(opdb("show", "conv2d", "--top", 3, "--db", db).out.splitlines()) == 8
     [row] = api.show(CONVOLUTION, db=db).rows()
     assert row["configuration"].startswith(CONVOLUTION)

@@ -11,12 +11,12 @@ import pytest
 
 from opdb.growth import benched_configurations, lengths, sizes_of, steps_of
 from opdb.predict.compose import compose
+from opdb.predict.figures import energy_of, time_of, total
 from opdb.predict.generation import (
     REACH,
     InPart,
     Interpolated,
     Ladder,
-    Total,
     _curved,
     _place_of,
     between,
@@ -57,18 +57,19 @@ def test_a_step_counts_to_the_lengths_around_it() -> None:
 def test_a_total_is_each_pass_as_often_as_it_runs() -> None:
     rests_on = inputs(cost(CONV, 3e-3, 0.6), cost(RELU, 1e-3, 0.1))
     first, step = (compose(workload(c), "graph", rests_on) for c in (CONV, RELU))
-    found = Total.of([(1.0, first), (9.0, step)])
-    assert found.time_s == pytest.approx(12e-3)
-    assert found.energy_j == pytest.approx(100 * 12e-3 + 0.6 + 0.9)
-    assert found.time_interval_s == pytest.approx(
+    time_s = total([(1.0, time_of(first)), (9.0, time_of(step))])
+    energy_j = total([(1.0, energy_of(first)), (9.0, energy_of(step))])
+    assert time_s is not None and energy_j is not None
+    assert time_s.value == pytest.approx(12e-3)
+    assert energy_j.value == pytest.approx(100 * 12e-3 + 0.6 + 0.9)
+    assert time_s.interval == pytest.approx(
         [a + 9 * b for a, b in zip(first.time_interval_s, step.time_interval_s, strict=True)]
     )
-    assert found.energy_interval_j == pytest.approx(
+    assert energy_j.interval == pytest.approx(
         [a + 9 * b for a, b in zip(first.energy_interval_j, step.energy_interval_j, strict=True)]
     )
-    dark = Total.of([(1.0, first), (9.0, replace(step, energy_j=None, energy_interval_j=None))])
-    assert (dark.time_s, dark.energy_j, dark.energy_interval_j) == (found.time_s, None, None)
-    assert dark.time_interval_s == found.time_interval_s
+    dark = replace(step, energy_j=None, energy_interval_j=None)
+    assert total([(1.0, energy_of(first)), (9.0, energy_of(dark))]) is None
 
 
 TOKENS = {"shape": [2, 8], "dtype": "float32"}

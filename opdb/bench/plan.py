@@ -23,7 +23,6 @@ from opdb.kinds.registry import relevant_setting, relevant_settings
 from opdb.memory import touched_bytes, weight_bytes
 from opdb.records import (
     ALGORITHM_SETTING,
-    Access,
     Board,
     Configuration,
     Cost,
@@ -43,9 +42,6 @@ one. Of what models call one is enough at first: further ones go where they narr
 SPREAD_SHARE = 0.1
 """Share of the configurations that are visited twice where one visit each is wanted: by how far
 their visits lie apart, all intervals are judged."""
-
-OTHER_WORKLOAD_ROUNDS = 1
-"""Good visits wanted under a workload other than a model's: they differ by more than visits do."""
 
 MAX_ROUNDS = 4
 """Good visits of a configuration whose interval stays wider than requested, at most."""
@@ -77,8 +73,8 @@ class BenchRequest:
     further ones until the sampling parts of their sums' 95 % intervals are within `sum_precision`.
     `precision` is the half width of the 95 % interval, as a share of the energy, that ends the
     rounds of any other configuration; `duplicates` the share of configurations measured twice over.
-    `access` is what calls find in the caches; no cost rests on any but a model's. `resident_bytes`
-    is how much the L2 keeps from one pass to the next; None: as the device's size suggests.
+    `resident_bytes` is how much the L2 keeps from one pass to the next; None: as the device's size
+    suggests.
     `configurations` (keys), where given, are all that is benched, and are visited in that order.
     `workloads` (keys), where given, are those whose sums are to be precise, as far as the board has
     measured them, and of whose calls host times are taken; None: all of which it has measured every
@@ -99,7 +95,6 @@ class BenchRequest:
     precision: float = PRECISION
     sum_precision: float = SUM_PRECISION
     duplicates: float = DUPLICATE_SHARE
-    access: Access = "model"
     resident_bytes: float | None = None
     configurations: Sequence[str] | None = None
     workloads: Collection[str] | None = None
@@ -435,8 +430,6 @@ def benched_in(store: Store, board: Board, request: BenchRequest) -> list[Benche
 
 def further(store: Store, board: Board, request: BenchRequest, number: int) -> list[VisitRequest]:
     """Return the visits of a further round: what this board has not as precise as asked."""
-    if request.access != "model":
-        return []
     seed = request.seed + number
     benched = benched_in(store, board, request)
     return [job for each in benched for job in each.further_round(each.coarse(), seed)]
@@ -459,11 +452,7 @@ class Benched:
         it, and duplicates are each round's last.
         """
         request = self.request
-        if request.access == "model":
-            wanted = self._measurements()
-            wanted |= self._duplicates()
-        else:
-            wanted = self._other_workloads()
+        wanted = self._measurements() | self._duplicates()
         order = _ordered([job for job, count in wanted.items() if count], request, request.seed)
         made = []
         for left in range(request.most_rounds, 0, -1):
@@ -497,7 +486,7 @@ class Benched:
     ) -> VisitFilter:
         """Return which visits count; with `here`, those of this board whatever is requested."""
         board = self.board.uuid if here or self.request.this_board else None
-        return VisitFilter(self.board.device, board, role, self.request.access, weights)
+        return VisitFilter(self.board.device, board, role, weights)
 
     def _seen(self, sort: VisitFilter, configurations: Iterable[Configuration]) -> VisitCounts:
         keys = [c.key for c in configurations]
@@ -512,12 +501,10 @@ class Benched:
         return {s: self._seen(self._sort(weights=s, here=here), among) for s in states}
 
     def _lacking(
-        self, sort: VisitFilter, visits: int, among: ConfigurationFilter | None = None
+        self, sort: VisitFilter, visits: int, given: ConfigurationFilter
     ) -> list[Configuration]:
         """Return what may lack visits of a sort: all that does, and some that failed."""
-        request = self.request
-        given = among or ConfigurationFilter(request.kinds, request.configurations)
-        lack = MissingVisits(sort, visits, relevant_settings(self.settings, request.kinds))
+        lack = MissingVisits(sort, visits, relevant_settings(self.settings, self.request.kinds))
         found = self.store.lacking(lack, replace(given, device=self.board.device))
         return found if given.keys is not None else [c for c in found if c.key not in self._between]
 
@@ -557,17 +544,6 @@ class Benched:
             )
             for c, states in found.items()
             for state in states
-        }
-
-    def _other_workloads(self) -> dict[VisitRequest, int]:
-        request, rounds = self.request, OTHER_WORKLOAD_ROUNDS
-        found = self._lacking(self._sort(), rounds)
-        seen = self._seen(self._sort(), found)
-        return {
-            VisitRequest(c, access=request.access, algorithm=self._algorithm): seen.wanted(
-                c, rounds=rounds, retry=request.retry
-            )
-            for c in found
         }
 
     def _duplicates(self) -> dict[VisitRequest, int]:
@@ -695,11 +671,6 @@ Lacking: TypeAlias = Callable[[Configuration], Iterable[VisitRequest]]
 """Says which visits of a configuration are lacking now, each as often as it is wanted."""
 
 
-def task_of(job: VisitRequest) -> str:
-    """Return what is claimed for a job: its configuration, in each sort of workload."""
-    return f"{job.access} {job.configuration.key}"
-
-
 class Share:
     """One worker's share of rounds, claimed job by job."""
 
@@ -714,12 +685,12 @@ class Share:
     def begin(self, jobs: Iterable[VisitRequest], lacking: Lacking) -> None:
         self._planned, self._spare, self._lacking = {}, Counter(), lacking
         for job in jobs:
-            self._planned.setdefault(task_of(job), Counter())[job] += 1
+            self._planned.setdefault(job.configuration.key, Counter())[job] += 1
 
     def unclaimed(self, jobs: Iterable[VisitRequest]) -> list[VisitRequest]:
         found, others = [], self._claims.others()
         for job in jobs:
-            if task_of(job) in others:
+            if job.configuration.key in others:
                 self.missed.add(job.configuration.key)
             else:
                 found.append(job)
@@ -727,7 +698,7 @@ class Share:
 
     def is_mine(self, job: VisitRequest) -> bool:
         """Return whether this worker is to make a visit now; claims what nobody has."""
-        task = task_of(job)
+        task = job.configuration.key
         if not self._claims.has(task):
             if not self._claims.take(task):
                 self.missed.add(job.configuration.key)
@@ -744,8 +715,8 @@ class Share:
         return True
 
     def claim(self, job: VisitRequest) -> Claim:
-        return self._claims.claim(task_of(job))
+        return self._claims.claim(job.configuration.key)
 
     def lose(self, job: VisitRequest) -> None:
-        self._claims.give_back([task_of(job)])
+        self._claims.give_back([job.configuration.key])
         self.missed.add(job.configuration.key)

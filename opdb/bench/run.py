@@ -598,7 +598,7 @@ def bench(store: Store, request: BenchRequest, display: Display, crew: Crew = AL
                     session, store, request, share, budget, display, crew, result, unheard
                 ).run(todo)
         result.elsewhere = frozenset(share.missed)
-    if request.access == "model" and result.campaign is not None:
+    if result.campaign is not None:
         result.reached = _reached(store, board, request, result)
         sums = [sum_ for each in benched_in(store, board, request) for sum_ in each.sums]
         result.sums = SumsReached.of(sums, request.sum_precision)
@@ -661,11 +661,11 @@ def _without_host_times(
 ) -> list[list[Call]]:
     """Return the calls of each workload in which one of these kinds lacks a host time, in order.
 
-    None where they are not asked for, on a CPU, where the host is the device, for calls other than
-    a model's, and where algorithms are forced. Where configurations are given, their calls alone;
-    of a whole generation those that are benched.
+    None where they are not asked for, on a CPU, where the host is the device, and where algorithms
+    are forced. Where configurations are given, their calls alone; of a whole generation those that
+    are benched.
     """
-    if not request.host_times or request.access != "model" or request.algorithms:
+    if not request.host_times or request.algorithms:
         return []
     if platform.device.type == "cpu":
         return []

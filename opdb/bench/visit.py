@@ -18,14 +18,10 @@ from opdb.algorithms.convolution import ForcedCall, run
 from opdb.algorithms.cudnn import cudnn, padding_of
 from opdb.algorithms.names import DEFAULT, DIRECT, GUESS, Algorithm, algorithm_named
 from opdb.bench.neighbours import (
-    HOT_WEIGHTS,
     NO_ROOM,
-    Steps,
-    access_flags,
     after_others,
     among_neighbours,
     has_room,
-    steps_of,
 )
 from opdb.bench.replay import (
     Observation,
@@ -46,7 +42,6 @@ from opdb.memory import bytes_moved
 from opdb.models.construction import one_line
 from opdb.operators import BuiltBackward, BuiltCall, build
 from opdb.records import (
-    Access,
     Calibration,
     Configuration,
     Device,
@@ -102,8 +97,7 @@ OUT_OF_HOST_MEMORY = "DefaultCPUAllocator: "
 class VisitRequest:
     """A call to visit, the role in which the visit is stored, and what the call finds.
 
-    `algorithm` is the one that a convolution is forced to take (None: torch chooses). `weights`
-    concerns the `access` of a model alone: the other workloads say themselves what weights are.
+    `algorithm` is the one that a convolution is forced to take (None: torch chooses).
 
     What earlier visits of the campaign saw makes no other request: `duty` is the busy share to
     begin with (1: back to back, no gaps), `kernels` are those launched, to save looking again.
@@ -111,7 +105,6 @@ class VisitRequest:
 
     configuration: Configuration
     role: Role = "measurement"
-    access: Access = "model"
     weights: Weights = "cold"
     algorithm: str | None = None
     duty: float = field(default=1.0, compare=False)
@@ -125,8 +118,7 @@ class VisitRequest:
         """
         c = self.configuration
         kept = c.gradient or c.pass_name != "forward" or self.role == "anchor"
-        cold = self.access == "model" and self.weights == "cold"
-        return "fresh" if kept and cold else "reused"
+        return "fresh" if kept and self.weights == "cold" else "reused"
 
     @property
     def forced(self) -> Algorithm:
@@ -185,13 +177,12 @@ def visit(session: Session, request: VisitRequest) -> list[Visit]:
             started_at=started_at,
             cost_s=cost_s if each is seen[0] else 0.0,
             issue=each.replay.how if each.replay else "eager",
-            weights="hot" if request.access in HOT_WEIGHTS else request.weights,
+            weights=request.weights,
             copies=each.replay.copies if each.replay else 0,
             stretch=each.stretch,
             restore=each.restore,
             kernels=each.kernels,
             flags=each.flags,
-            access=request.access,
             outputs=request.outputs,
             neighbours=each.neighbours,
         )
@@ -218,16 +209,18 @@ def issuing(*calls: BuiltCall) -> AbstractContextManager[Any]:
 
 def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[_Reading]:
     l2_bytes = session.platform.device.l2_bytes or 0
-    steps = _steps(call, request, l2_bytes)  # it keeps inputs before the first call changes them
+    cold, fresh = request.weights == "cold", request.outputs == "fresh"
+    # It keeps inputs before the first call changes them.
+    rotation = Rotation(call, l2_bytes=l2_bytes, cold=cold, fresh=fresh)
     kernels = request.kernels
     if session.on_gpu and kernels is None:
         kernels = launched_kernels(call)
     if kernels is not None and not kernels:
         return [_Reading(kernels)]
-    steps.restore()
-    replay = prepare(steps, device_type=session.platform.device.type, copies=steps.copies)
-    eager = _eager_times_s(replay, steps, kernels)
-    found = replay.flags + access_flags(steps, l2_bytes) + guess_flags(call, request.forced)
+    rotation.restore()
+    replay = prepare(rotation, device_type=session.platform.device.type, copies=rotation.copies)
+    eager = _eager_times_s(replay, rotation, kernels)
+    found = replay.flags + guess_flags(call, request.forced)
     seen = [
         _Reading(
             kernels,
@@ -237,10 +230,10 @@ def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[
         )
         for stretch, flags in _until_full_clock(session, replay, request.duty)
     ]
-    if replay.how == "graph" and request.access == "model" and isinstance(steps, Rotation):
-        seen[-1] = _beside_neighbours(session, request, seen[-1], steps, replay)
-    if steps.restores:
-        restore = _restoring(session, steps, call, request.access)
+    if replay.how == "graph":
+        seen[-1] = _beside_neighbours(session, request, seen[-1], rotation, replay)
+    if rotation.restores:
+        restore = _restoring(session, rotation)
         seen = [replace(s, restore=restore) for s in seen]
     return seen
 
@@ -263,13 +256,6 @@ def _beside_neighbours(
         return replace(seen, flags=(*seen.flags, NO_ROOM))
 
 
-def _steps(call: BuiltCall, request: VisitRequest, l2_bytes: int) -> Steps:
-    if request.access == "model":
-        cold, fresh = request.weights == "cold", request.outputs == "fresh"
-        return Rotation(call, l2_bytes=l2_bytes, cold=cold, fresh=fresh)
-    return steps_of(call, request.access, l2_bytes=l2_bytes)
-
-
 def _eager_times_s(
     replay: Replay, step: Callable[[], None], kernels: Mapping[str, int] | None
 ) -> tuple[float, ...]:
@@ -279,14 +265,12 @@ def _eager_times_s(
     return eager_times_s(step, launches, replay.call_s)
 
 
-def _restoring(session: Session, steps: Steps, call: BuiltCall, access: Access) -> Stretch:
-    restored = [call.inputs[i] for i in call.mutated]
-    copies = steps.copies if access == "streamed" else 1
-    key = repr([copies, *((t.shape, t.stride(), t.dtype) for t in restored)])
+def _restoring(session: Session, rotation: Rotation) -> Stretch:
+    key = repr([(t.shape, t.stride(), t.dtype) for t in rotation.mutated])
     if key not in session.restores:
-        replay = prepare(steps.restore, device_type=session.platform.device.type, copies=copies)
+        replay = prepare(rotation.restore, device_type=session.platform.device.type)
         stretch, _ = _observed(session, replay, 1.0, SETTLE_S)
-        eager = _eager_times_s(replay, steps.restore, None)
+        eager = _eager_times_s(replay, rotation.restore, None)
         session.restores[key] = replace(stretch, eager_times_s=eager)
     return session.restores[key]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +19,7 @@ from opdb.growth import benched_configurations
 from opdb.harvest.finding import workload_of
 from opdb.kinds import KINDS
 from opdb.progress import Display
-from opdb.records import Access, Configuration, Json, Mode
+from opdb.records import Configuration, Json, Mode
 from opdb.spec import ModelSpec, describe, identity
 from opdb.summary import checked_request
 from opdb.tables import Listing, Report
@@ -179,14 +179,6 @@ class BenchOptions:
             help="Measure this share of the configurations twice over, to test the intervals.",
         ),
     ] = 0.1
-    cache_state: Annotated[
-        str,
-        typer.Option(
-            "--cache-state",
-            metavar="NAME",
-            help="What calls find in the caches: model (as inside one), reused, streamed, chain.",
-        ),
-    ] = "model"
     algorithms: options.Algorithms = None
     grid: Annotated[
         Path | None,
@@ -201,8 +193,6 @@ class BenchOptions:
     ] = False
 
     def check(self, kinds: Sequence[str], model: str | None) -> None:
-        if self.cache_state not in get_args(Access):
-            raise UnknownNameError("--cache-state", self.cache_state, get_args(Access))
         if not 0 <= self.duplicates <= 1:
             raise InputError(
                 f"--duplicates {self.duplicates:g}: give a share between 0 and 1, such as 0.9"
@@ -235,7 +225,6 @@ class BenchOptions:
             precision=self.precision or PRECISION,
             sum_precision=self.precision or lazy.bench_plan.SUM_PRECISION,
             duplicates=self.duplicates,
-            access=cast(Access, self.cache_state),
             algorithms=tuple(forced),
         )
 
@@ -489,8 +478,7 @@ def run(
     """Measure every pending configuration of these kinds on this device; resumes where it stopped.
 
     What was harvested and lacks visits is pending. Each visit is stored as soon as it is done; one
-    that heat, another process or a moving clock spoiled is kept and made again. Predictions rest
-    on the cache state model alone; the others are for comparisons, one visit each.
+    that heat, another process or a moving clock spoiled is kept and made again.
 
     With --model it is what this model calls, at the batch size and so on that are given with it;
     how much is lacking and how long that takes is said first.

@@ -321,7 +321,7 @@ class _Build:
         platform, left = self._platform, self._elsewhere
         claims = Claims(self._store, platform.device.slug, platform.board.uuid)
         while left:
-            held = {task.rpartition(" ")[2] for task in claims.others()}
+            held = set(claims.others())
             self._elsewhere = left & held
             if self._elsewhere != left:
                 return True

@@ -24,7 +24,6 @@ from sqlalchemy import (
 )
 
 from opdb.records import (
-    Access,
     Configuration,
     Form,
     HostVisit,
@@ -63,17 +62,16 @@ Touched: TypeAlias = tuple[Literal["at most", "above"], float]
 
 @dataclass(frozen=True)
 class VisitFilter:
-    """Which visits: on a device (slug) or one board (UUID) of it, in a role; None is any."""
+    """Which visits of calls as in a model, on a device (slug) or a board (UUID); None is any."""
 
     device: str
     board: str | None = None
     role: Role = "measurement"
-    access: Access = "model"
     weights: Weights | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """Return these as conditions on the tally."""
-        return matching(schema.tally, vars(self))
+        return matching(schema.tally, {**vars(self), "access": "model"})
 
 
 @dataclass(frozen=True)

@@ -123,20 +123,6 @@ def test_what_no_workload_calls_is_not_wanted(harvested: Store, session: Session
     assert unused not in pending(harvested, session)
 
 
-def test_each_workload_is_pending_by_itself(harvested: Store, session: Session) -> None:
-    visited(harvested, session, RELU, "ok", "ok", access="reused")
-    visited(harvested, session, CONV, "unsupported", access="chain")
-    assert pending(harvested, session) == dict.fromkeys(ALL, 2)
-    rest = set(ALL) - {RELU}
-    assert pending(harvested, session, access="reused") == dict.fromkeys(rest, 1)
-    rest = set(ALL) - {CONV}
-    request = replace(ALONE, access="chain", duplicates=1.0)
-    found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, request)
-    assert found[0] == [] and len(found[1]) == len(rest)
-    assert set(found[1]) == {VisitRequest(c, access="chain") for c in rest}
-    assert harvested.failures(session.platform.device.slug) == []
-
-
 def test_what_was_compiled_for_another_device_is_not_wanted(
     harvested: Store, session: Session
 ) -> None:

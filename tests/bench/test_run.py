@@ -111,18 +111,6 @@ def test_what_is_named_is_benched_first_to_last_and_nothing_else(store: Store) -
     assert benched(store, Heard(), configurations=order).campaign is None
 
 
-def test_other_workloads_are_visited_once_and_no_cost_rests_on_them(store: Store) -> None:
-    store.save_workload(workload(CONV, RELU))
-    heard = Heard()
-    result = benched(store, heard, access="chain")
-    assert result.outcomes == {"ok": 1, "unsupported": 1} and result.reached is None
-    assert {v.access for v in heard.visits} == {"chain"}
-    assert costs(store, result) == outcomes(store, result) == {}
-    assert benched(store, Heard(), access="chain").campaign is None
-    both = benched(store)
-    assert costs(store, both) == {CONV.key: 2, RELU.key: 2}
-
-
 def test_a_failure_stops_nothing_and_has_a_reason_instead_of_a_cost(store: Store) -> None:
     store.save_workload(workload(IMPOSSIBLE, HUGE, UNKNOWN, RELU))
     result = benched(store)

@@ -24,7 +24,7 @@ from opdb.bench.visit import (
 )
 from opdb.derive.costs import call_times_s, visit_cost
 from opdb.meters import Reading
-from opdb.records import Access, Configuration, Device, Outcome, Outputs, Stretch, Weights
+from opdb.records import Configuration, Device, Outcome, Outputs, Stretch, Weights
 from tests.bench.calls import (
     CONV,
     HUGE,
@@ -55,7 +55,6 @@ pytestmark = pytest.mark.usefixtures("short")
         (VisitRequest(CONV, weights="hot"), "reused"),
         (VisitRequest(TRAINED, weights="hot"), "reused"),
         (VisitRequest(OTHER_PASS, weights="hot"), "reused"),
-        *((VisitRequest(TRAINED, access=a), "reused") for a in ("reused", "streamed", "chain")),
     ],
 )
 def test_calls_of_training_and_anchors_with_cold_weights_write_to_fresh_memory(
@@ -92,19 +91,6 @@ def test_an_operator_is_measured(session: Session) -> None:
     assert (made.issue, made.kernels, made.restore) == ("eager", None, None)
     assert all(t > 0 for t in made.stretch.replay_times_s)
     assert made.stretch.duration_s <= made.cost_s <= elapsed_s
-
-
-@pytest.mark.parametrize(
-    ("access", "weights"), [("reused", "hot"), ("streamed", "hot"), ("chain", "cold")]
-)
-def test_other_workloads_are_told_as_such(
-    session: Session, access: Access, weights: Weights
-) -> None:
-    for configuration in (RELU, RELU_IN_PLACE):
-        [made] = visit(session, VisitRequest(configuration, access=access))
-        assert (made.outcome, made.access, made.weights) == ("ok", access, weights)
-        assert (made.neighbours, made.outputs) == (None, "reused")
-        assert (made.restore is not None) == (configuration is RELU_IN_PLACE)
 
 
 def test_restoring_is_measured_once_a_campaign(session: Session) -> None:

@@ -186,16 +186,6 @@ def test_kinds_choose_and_quiet_is_quiet(opdb: Opdb, database: Path) -> None:
     assert {kind for _, kind, _ in visits(database)} == {"relu", "linear"}
 
 
-@pytest.mark.usefixtures("short")
-def test_another_workload_is_benched_apart(opdb: Opdb, database: Path) -> None:
-    for _ in range(2):
-        ran = opdb("bench", "relu", "--device", "cpu", "--cache-state", "reused", "--json")
-        assert ran.status == 0
-    assert json.loads(ran.out)["visits"] == 0, "nothing is pending any more"
-    ran = opdb("bench", "relu", "--device", "cpu", "--json")
-    assert json.loads(ran.out)["visits"] == 2, "a model's calls are"
-
-
 def test_time_that_is_up_is_said(
     opdb: Opdb, database: Path, request: pytest.FixtureRequest
 ) -> None:

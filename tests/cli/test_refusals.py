@@ -118,7 +118,6 @@ measure mlp --phase training --backend cpu --images nowhere | nowhere: no such f
 measure mlp --phase training --backend cpu --mode graph --label x   | training runs in mode eager
 measure mlp --phase training --channels-last --memory-format contiguous --backend cpu | not both
 modes mlp --modes compil --device cpu   | did you mean 'compile'? (modes: eager, graph, compile,
-bench --cache-state steamed             | unknown --cache-state 'steamed'; did you mean 'streamed'
 bench --dry-run                         | give --grid FILE
 bench --yes                             | give --grid FILE
 bench -b 3 --device cpu                 | add --model NAME

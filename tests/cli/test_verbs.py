@@ -84,7 +84,6 @@ REFUSED: list[tuple[Verb, str]] = [
     (lambda db: api.show(conditions=api.Conditions(device="nothing"), db=db), "unknown device 'no"),
     (lambda db: api.load("no_such_set", db=db), "no_such_set"),
     (lambda db: api.bench(batch_size=2, db=db), "add --model NAME"),
-    (lambda db: api.bench(options=api.BenchOptions(cache_state="x"), db=db), "--cache-state 'x'"),
     (lambda db: api.plan("mlp", options=api.BuildOptions(gpu_seconds=-1), db=db), "seconds -1"),
     (lambda db: api.build("mlp", options=api.BuildOptions(target=2), db=db), "--target 2: give a"),
 ]

@@ -10,23 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from opdb.bench import run as rounds
 from opdb.bench.model import RunOptions, measure_models
-from opdb.bench.neighbours import steps_of
 from opdb.bench.plan import BenchRequest
-from opdb.bench.replay import prepare
 from opdb.bench.run import bench, campaign
 from opdb.bench.session import Session
 from opdb.bench.visit import VisitRequest, is_at_full_clock, visit
 from opdb.derive.runs import run_cost
 from opdb.errors import CannotMeasureError
 from opdb.harvest.passes import harvest
-from opdb.operators import build
 from opdb.predict.predictor import predictor_for
 from opdb.progress import Display
-from opdb.records import Access, Configuration, Mode
+from opdb.records import Configuration, Mode
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 
@@ -76,29 +72,6 @@ def test_calibration_finds_base_power_and_periods(session: Session) -> None:
     assert calibration.sample_lag_s is not None and 0 <= calibration.sample_lag_s < 0.2
     assert calibration.container_time_s is not None and calibration.container_time_s < 1e-4
     assert calibration.transition_s is not None and 0 < calibration.transition_s < 1e-6
-
-
-@pytest.mark.parametrize("access", ["reused", "streamed", "chain"])
-@pytest.mark.parametrize("configuration", [CONV, RELU, SIGMOID], ids=lambda c: c.kind)
-def test_calls_find_what_they_do_elsewhere_in_one_graph(
-    session: Session, configuration: Configuration, access: Access
-) -> None:
-    made = visit(session, VisitRequest(configuration, access=access))
-    assert {(one.outcome, one.issue, one.access) for one in made} == {("ok", "graph", access)}
-    last = made[-1].stretch
-    assert last is not None and last.power_samples
-    assert last.utilization is None or 0 < last.utilization <= 1
-
-
-def test_a_chain_in_a_graph_stays_finite_over_replays() -> None:
-    properties = torch.cuda.get_device_properties(0)
-    made = steps_of(build(CONV, device="cuda"), "chain", l2_bytes=properties.L2_cache_size)
-    replay = prepare(made, device_type="cuda", copies=made.copies)
-    assert replay.how == "graph"
-    for _ in range(5):
-        replay.issue()
-    torch.cuda.synchronize()
-    assert bool(torch.isfinite(made._last).all())  # type: ignore[attr-defined]
 
 
 def test_a_replay_lasts_although_the_host_was_held_up(

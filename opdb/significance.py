@@ -5,25 +5,20 @@
     always: []
     never: [dropout]
 
-    kinds:
-    - {kind: conv2d, configurations: 402, models: 13, share_time: 0.52, share_energy: 0.55}
-    configurations:
-    - {key: 4f0c1a2b9d3e, kind: conv2d, what: "…", share_time: 0.01, share_energy: 0.01, most: "…"}
-
-What stands above `kinds` is a person's, comments included. `opdb build` writes the two lists below
-it anew.
+A kind (conv2d) or the beginning of a key (4f0c1a2b) under `always` is measured in any case and
+first, under `never` not at all; what has a smaller share than `least_share` of every model is left
+out.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from opdb.errors import InputError, shown
-from opdb.files import read_text, write_file
+from opdb.files import read_text
 from opdb.kinds import KINDS
 from opdb.records import Configuration, Json
 from opdb.spec import nearest
@@ -32,62 +27,15 @@ from opdb.summary import SIGNIFICANT, parse_mapping, unknown_key
 TARGET = 0.95
 """Share of each model's time and of its energy that measured operators are to explain."""
 
-KEY_SHOWN = 12
 _LEAST_OF_KEY = 8
 _WHAT = "the list of significant operators"
 _PINS = f"a list of kinds, or of beginnings of keys ({_LEAST_OF_KEY} or more of 0-9a-f)"
-_LISTS = ("kinds", "configurations")
 _ALLOWED = {
     "target": "a share above 0, up to 1",
     "least_share": "a share from 0 to below 1",
     "always": _PINS,
     "never": _PINS,
-    **dict.fromkeys(_LISTS, "a list that opdb build writes"),
 }
-
-_HEADER = f"""\
-# The significant operators of these models: those that carry most of each one's time and energy.
-# opdb build measures them first, and proposes the two lists below: it writes these anew.
-# All above them is yours, comments included. A kind (conv2d) or the beginning of a key (4f0c1a2b)
-# under `always` is measured in any case and first, under `never` not at all.
-target: {TARGET:g}  # share of each model's time, and of its energy, that is to be measured
-least_share: 0  # what has a smaller share than this of every model is left out
-always: []
-never: []
-
-"""
-
-
-@dataclass(frozen=True)
-class KindEntry:
-    """A kind's part: how many configurations in how many models, and their mean shares."""
-
-    kind: str
-    configurations: int
-    models: int
-    share_time: float
-    share_energy: float
-
-
-@dataclass(frozen=True)
-class ConfigurationEntry:
-    """A configuration's part: what it is, its mean shares, and where it matters most."""
-
-    key: str
-    kind: str
-    what: str
-    share_time: float
-    share_energy: float
-    most: str
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """What `opdb build` proposes: both lists, and a line that says what they rest on."""
-
-    rests_on: str
-    kinds: Sequence[KindEntry]
-    configurations: Sequence[ConfigurationEntry]
 
 
 @dataclass(frozen=True)
@@ -129,9 +77,8 @@ def load_significance(path: Path) -> Significance:
         problems += [f"{pin!r} is both under always and under never" for pin in both]
     if problems:
         raise InputError(f"{path}: " + "; ".join(problems))
-    found = {name: value for name, value in said.items() if name not in _LISTS}
-    found |= {name: tuple(found.get(name, ())) for name in ("always", "never")}
-    return Significance(**found)
+    pins = {name: tuple(said.get(name, ())) for name in ("always", "never")}
+    return Significance(**{**said, **pins})
 
 
 def _is_allowed(name: str, value: Json) -> bool:
@@ -140,44 +87,6 @@ def _is_allowed(name: str, value: Json) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return 0 < value <= 1 if name == "target" else 0 <= value < 1
-
-
-def propose(path: Path, proposal: Proposal) -> bool:
-    """Write a proposal's lists into the file, made where there is none; return if it changed."""
-    load_significance(path)
-    before = read_text(path, _WHAT) if path.exists() else None
-    own = before if before is not None else _HEADER
-    newline = "\r\n" if "\r\n" in own else "\n"
-    if start := re.search(r"^(kinds|configurations):", own, re.MULTILINE):
-        below = re.findall(r"^(\w+):", own[start.start() :], re.MULTILINE)
-        own = own[: start.start()]
-        if not {*below} <= {*_LISTS}:
-            raise InputError(f"{path}: keep kinds and configurations last: they are written anew")
-    elif own.lstrip().startswith("{"):
-        raise InputError("the list of significant operators must not stand in { } as a whole")
-    lines = own.splitlines()
-    for name, entries, note in (
-        ("kinds", proposal.kinds, proposal.rests_on),
-        ("configurations", proposal.configurations, "the largest, by mean share of time"),
-    ):
-        lines += [f"{name}:{'' if entries else ' []'}  # {note}", *map(_flow, entries)]
-    after = newline.join([*lines, ""])
-    if after == before:
-        return False
-    write_file(path, after.encode())
-    return True
-
-
-def _flow(entry: KindEntry | ConfigurationEntry) -> str:
-    """Return an entry as YAML in one line: shares rounded, texts quoted but for kinds and keys."""
-    return "- {" + ", ".join(f"{name}: {_scalar(name, v)}" for name, v in vars(entry).items()) + "}"
-
-
-def _scalar(name: str, value: Json) -> str:
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    plain = name == "kind" or (name == "key" and not re.fullmatch(r"[0-9]+(e[0-9]+)?", str(value)))
-    return str(value) if isinstance(value, int) or plain else json.dumps(value, ensure_ascii=False)
 
 
 def in_words(configuration: Configuration) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,25 +14,22 @@ from opdb.cli import console, options
 from opdb.cli.options import batch_sizes_among
 from opdb.commands import _lazy as lazy
 from opdb.commands._figures import coverage, misses
-from opdb.commands.bench import check_failures, measured_places
+from opdb.commands.bench import measured_places
 from opdb.commands.harvest import is_pattern, requested
 from opdb.errors import CheckError, InputError, OpdbError, in_one
 from opdb.harvest.finding import Policy, find_or_harvest, mark
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.progress import Display
 from opdb.records import Configuration, Device, Json, Mode, Stored
-from opdb.significance import Significance, in_words, load_significance, place_of, propose
+from opdb.significance import Significance, in_words, load_significance, place_of
 from opdb.spec import ModelSpec, describe, parse_mode, workload_columns
-from opdb.tables import SHARE, Column, Report, Rows, Table
+from opdb.tables import Column, Report, Rows, Table
 from opdb.units import plural, show_duration, show_ratio, show_share
 
 PANEL = "measure"
 
 SHOWN = 20
 """Steps of a plan that a person is shown; --json has all."""
-
-NEXT = 5
-"""Steps to come that a person is shown of a build that ended early."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,6 @@ class BuildOptions:
             help="cuda, cuda:N or cpu; with --plan also a device, such as h200.",
         ),
     ] = None
-    devices: options.Devices = None
 
     def check(self) -> Mode:
         mode = parse_mode(self.mode)
@@ -98,43 +95,28 @@ class BuildOptions:
 class Question:
     """What a build or its plan is asked: models, a mode, a target, and what is significant.
 
-    `sources` are summary files (None: a model's name) with their requests, `listed` is the list
-    that the proposal is written into, `errors` say what cannot be built, and why.
+    `sources` are summary files (None: a model's name) with their requests, `errors` say what cannot
+    be built, and why.
     """
 
     mode: Mode
     target: float
     sources: Sequence[tuple[Path | None, list[ModelSpec]]]
-    listed: Path | None
     significance: Significance
-    note: Callable[[str], None]
     errors: list[OpdbError] = field(default_factory=list)
 
     @classmethod
-    def of(
-        cls,
-        paths: Sequence[str],
-        said: Sequence[ModelSpec],
-        asked: BuildOptions,
-        display: Display,
-        *,
-        write: bool,
-    ) -> Question:
+    def of(cls, paths: Sequence[str], said: Sequence[ModelSpec], asked: BuildOptions) -> Question:
         """Read what the arguments ask for; what is wrong with one of them is kept in `errors`."""
         mode = asked.check()
         if not paths:
             raise InputError("no model is named")
-        lists = list(dict.fromkeys(map(list_beside, paths)))
-        significance = joined_significance([each for each, _ in lists if each.exists()])
+        significance = joined_significance(list(map(list_beside, paths)))
         errors: list[OpdbError] = []
         sources = requested(paths, said, errors)
         if not sources:
             raise InputError(in_one(errors))
-        # Of a part of a folder, or of several projects, no list of one project can be made.
-        [(listed, whole), *others] = lists
-        written = listed if write and whole and not others else None
-        target = asked.target or significance.target
-        return cls(mode, target, sources, written, significance, display.note, errors)
+        return cls(mode, asked.target or significance.target, sources, significance, errors)
 
     @property
     def requests(self) -> list[ModelSpec]:
@@ -159,35 +141,19 @@ class Question:
             raise InputError(in_one(self.errors))
         return list(called.values())
 
-    def propose(self, known: lazy.survey.Survey) -> None:
-        """Write the proposal into the list of a folder that is built whole; note a change."""
-        if self.listed is None:
-            return
-        try:
-            changed = propose(
-                self.listed, lazy.survey.proposal(known, self.significance, self.target)
-            )
-        except InputError as error:
-            self.note(f"the list of significant operators was left alone: {error}")
-            return
-        if changed:
-            self.note(f"{self.listed}: the significant operators, as proposed now")
 
-
-def list_beside(argument: str) -> tuple[Path, bool]:
-    """Return the list beside what an argument names, and whether the argument is all of its folder.
-
-    It lies in the folder, beside the summary file, else in measurements/.
-    """
+def list_beside(argument: str) -> Path:
+    """Return where the list lies: in a folder, beside a summary file, else in measurements/."""
     path = Path(argument)
     if is_pattern(argument) or not (path.is_dir() or path.suffix in (".yml", ".yaml")):
-        return place_of(Path("measurements")), False
-    return place_of(path if path.is_dir() else path.parent), path.is_dir()
+        return place_of(Path("measurements"))
+    return place_of(path if path.is_dir() else path.parent)
 
 
 def joined_significance(paths: Sequence[Path]) -> Significance:
     """Return what the lists say, pins of all together; the first one's thresholds."""
-    found = [load_significance(path) for path in dict.fromkeys(paths)] or [Significance()]
+    there = [path for path in dict.fromkeys(paths) if path.exists()]
+    found = [load_significance(path) for path in there] or [Significance()]
     return replace(
         found[0],
         always=tuple(dict.fromkeys(pin for each in found for pin in each.always)),
@@ -197,23 +163,24 @@ def joined_significance(paths: Sequence[Path]) -> Significance:
 
 @dataclass(frozen=True)
 class PlanRow:
-    """A configuration to measure next; in a plan, its number and what all workloads have then."""
+    """A configuration to measure: its number, and the GPU-seconds up to its end."""
 
     survey: lazy.survey.Survey
     step: lazy.survey.Step
-    number: int = 0
-    then: lazy.survey.PlannedStep | None = None
+    number: int
+    until_s: float
 
     @property
     def configuration(self) -> Configuration:
         return self.survey.configurations[self.step.key]
 
     @property
-    def words(self) -> str:
-        return in_words(self.configuration)
+    def models(self) -> list[str]:
+        return self.survey.models_of[self.step.key]
 
 
-NEXT_STEPS: Table[Any] = Table(
+STEPS: Table[PlanRow] = Table(
+    Column(title="step", text=lambda row: row.number),
     Column("configuration", lambda row: row.step.key),
     Column(
         "kind",
@@ -221,7 +188,7 @@ NEXT_STEPS: Table[Any] = Table(
         "kind",
         text=lambda row: row.configuration.title,
     ),
-    Column("what", lambda row: row.words, "what"),
+    Column("what", lambda row: in_words(row.configuration), "what"),
     Column(
         "gain_per_gpu_second",
         lambda row: row.step.gain,
@@ -230,24 +197,14 @@ NEXT_STEPS: Table[Any] = Table(
         last=True,
     ),
     Column("gpu_seconds", lambda row: row.step.seconds),
-)
-
-STEPS: Table[Any] = Table(
-    Column(title="step", text=lambda row: row.number),
-    *NEXT_STEPS.columns,
-    Column("models", lambda row: row.survey.models_of[row.step.key]),
-    Column(title="models", text=lambda row: len(row.survey.models_of[row.step.key])),
+    Column("models", lambda row: row.models, "models", text=lambda row: len(row.models)),
     Column(
         "until_gpu_seconds",
-        lambda row: row.then.until_s,
+        lambda row: row.until_s,
         "GPU-s",
-        text=lambda row: f"{row.then.until_s:.1f}",
+        text=lambda row: f"{row.until_s:.1f}",
         last=True,
     ),
-    Column(title="mean", text=lambda row: show_share(row.then.mean), last=True),
-    Column("least_coverage", lambda row: row.then.least, "least", SHARE, last=True),
-    Column("mean_coverage", lambda row: row.then.mean),
-    Column("workloads_at_target", lambda row: row.then.at_target, "at target", last=True),
 )
 
 
@@ -310,8 +267,12 @@ class MeasuringPlan(Report):
 
     @property
     def steps(self) -> list[PlanRow]:
-        steps = enumerate(self.planned.steps, start=1)
-        return [PlanRow(self.planned.survey, then.step, n, then) for n, then in steps]
+        steps = self.planned.steps
+        until_s = accumulate(step.seconds for step in steps)
+        return [
+            PlanRow(self.planned.survey, step, number, s)
+            for number, (step, s) in enumerate(zip(steps, until_s, strict=True), start=1)
+        ]
 
     def check(self) -> None:
         if self.errors:
@@ -396,10 +357,6 @@ class BuiltWorkload:
         return self.progress.meets(self.target)
 
     @property
-    def to_target_s(self) -> float:
-        return sum(step.seconds for step in self.progress.to_target)
-
-    @property
     def why_missed(self) -> str:
         progress = self.progress
         if progress.run is not None and progress.run != "ok":
@@ -408,8 +365,6 @@ class BuiltWorkload:
         why = misses(progress.workload, covered, self.attribution, self.target)
         if progress.run is None and progress.drawn:
             why.append("the model was not run")
-        if progress.to_target:
-            why.append(f"{_cost_words(len(progress.to_target), self.to_target_s)}, to go")
         return ", ".join(why)
 
 
@@ -441,49 +396,34 @@ WORKLOADS: Table[BuiltWorkload] = Table(
     *map(_attributed, ("time", "energy")),
     Column("left", lambda each: len(each.progress.left), "left"),
     _left(lambda each: each.progress.left_s),
-    Column("to_target", lambda each: len(each.progress.to_target)),
-    Column("to_target_gpu_seconds", lambda each: each.to_target_s),
     Column("unsupported", lambda each: dict(each.progress.workload.unsupported)),
 )
 
 
 @dataclass(frozen=True, repr=False)
 class BuildReport(Report):
-    """What a build did; `errors` name the models that could not be harvested.
-
-    `failures` name the devices that failed, of the `places` where several were to measure.
-    """
+    """What a build did; `errors` name the models that could not be harvested."""
 
     built: lazy.loop.Built
-    survey: lazy.survey.Survey
     target: float
     errors: Sequence[OpdbError] = ()
-    places: Sequence[lazy.workers.WorkerDevice] = ()
-    failures: Sequence[str] = ()
 
     @property
     def workloads(self) -> list[BuiltWorkload]:
         return [BuiltWorkload(each, self.target) for each in self.built.standings]
 
-    @property
-    def next(self) -> list[PlanRow]:
-        """What would have been measured next, where the build ended early."""
-        return [PlanRow(self.survey, step) for step in self.built.next]
-
     def to_dict(self) -> dict[str, Json]:
         built = self.built
         return {
             "device": built.device,
-            "board": built.boards[0] if len(built.boards) == 1 else None,
-            "boards": list(built.boards),
+            "board": built.board,
             "target": self.target,
-            **_survey_document(self.survey),
+            **_survey_document(built.survey),
             "benched": built.benched,
             "visits": built.visits,
             "runs": built.runs,
             "elapsed_s": built.elapsed_s,
             "stopped": built.stopped,
-            "next": NEXT_STEPS.documents(self.next),
             "workloads": WORKLOADS.documents(self.workloads),
             "errors": [str(error) for error in self.errors],
         }
@@ -501,14 +441,8 @@ class BuildReport(Report):
         )
         if built.stopped:
             yield f"stopped early: {built.stopped}; run it again to go on"
-        if built.next:
-            total = sum(step.seconds for step in built.next)
-            yield f"to the target: {_cost_words(len(built.next), total)}; first:"
-        for each in self.next[:NEXT]:
-            yield f"  {each.configuration.kind} {each.words}, {each.step.seconds:.2f} s"
 
     def check(self) -> None:
-        check_failures(self.failures, self.places)
         lines = [str(error) for error in self.errors]
         for each in self.workloads:
             if not each.met:
@@ -532,16 +466,16 @@ def build(
 
     As `opdb build` does it, on this machine's device; it needs torch. `models` are names, patterns
     of names, summary files or folders of them; `batch_sizes` go before those of files. What the
-    database has is not measured again. A model or a device that fails does not stop the others:
-    `check()` of what is returned raises why a target does not hold. Summary files of which all is
-    harvested are marked as processed, and the list of what is significant is kept beside them. Many
-    models are harvested in several processes: a script calls it below `if __name__ == "__main__":`.
+    database has is not measured again. A model that fails does not stop the others: `check()` of
+    what is returned raises why a target does not hold. Summary files of which all is harvested are
+    marked as processed. Many models are harvested in several processes: a script calls it below
+    `if __name__ == "__main__":`.
     """
     display, asked = display or Display(), options or BuildOptions()
     specs = ModelSpec.parse(**said).at_sizes(list(dict.fromkeys(batch_sizes)))
-    question = Question.of(models, specs, asked, display, write=True)
+    question = Question.of(models, specs, asked)
     # What cannot be measured here is told before a harvest.
-    places = measured_places(asked.device, asked.devices, [question.mode])
+    measured_places(asked.device, None, [question.mode])
     requests = question.requests
     with lazy.store.open_store(db) as store:
         with display.progress(len(requests), "harvest") as shown:
@@ -552,11 +486,6 @@ def build(
         for file, of in question.sources:
             if file is not None and all(isinstance(stored[repr(each)], Stored) for each in of):
                 mark(file, store.path, display.note)
-        on = lazy.session.platforms(places) if places else [lazy.session.detect(asked.device)]
-        workloads = [job.workload for job in jobs]
-        known = lazy.survey.survey(store, on[0].device, workloads, lazy.session.current_settings())
-        _note_others(store, known, display.note)
-        question.propose(known)
         request = lazy.loop.BuildRequest(
             target=question.target,
             mode=question.mode,
@@ -565,20 +494,14 @@ def build(
             runs=asked.runs,
             significance=question.significance,
         )
-        if places:
-            built, failures = lazy.loop.build_on_each(places, on, store, jobs, request, display)
-        else:
-            built, failures = lazy.loop.build(store, jobs, request, asked.device, display), []
-    assert built.survey is not None
-    question.propose(built.survey)
-    return BuildReport(built, built.survey, question.target, question.errors, places, failures)
+        built = lazy.loop.build(store, jobs, request, asked.device, display)
+    return BuildReport(built, question.target, question.errors)
 
 
 def plan(
     *models: str,
     batch_sizes: Sequence[int] = (),
     options: BuildOptions | None = None,
-    write: bool = False,
     db: str | None = None,
     display: Display | None = None,
     check: bool = True,
@@ -586,15 +509,15 @@ def plan(
 ) -> MeasuringPlan:
     """Plan what `build` would measure until operators explain the target's share of each model.
 
-    It measures and stores nothing, but where `write` the list of what is significant. A model that
-    is stored is taken as it is; another one is harvested, which needs torch, in several processes
-    where there are many. The options' `device` is one that the database has; without it, this
-    machine's GPU or the device that was measured most. Models that cannot be harvested raise at the
-    end, unless `check` leaves that to `check()` of what is returned.
+    It measures and stores nothing. A model that is stored is taken as it is; another one is
+    harvested, which needs torch, in several processes where there are many. The options' `device`
+    is one that the database has; without it, this machine's GPU or the device that was measured
+    most. Models that cannot be harvested raise at the end, unless `check` leaves that to `check()`
+    of what is returned.
     """
     display, asked = display or Display(), options or BuildOptions()
     specs = ModelSpec.parse(**said).at_sizes(list(dict.fromkeys(batch_sizes)))
-    question = Question.of(models, specs, asked, display, write=write)
+    question = Question.of(models, specs, asked)
     requests = question.requests
     with lazy.store.open_store(db, create=False) as store:
         with display.progress(len(requests), "harvest") as shown:
@@ -603,7 +526,6 @@ def plan(
         device = _planned_device(store, asked.device)
         known = lazy.survey.survey(store, device, workloads, DEFAULT_SETTINGS)
         _note_others(store, known, display.note)
-    question.propose(known)
     steps = lazy.survey.planned(known, question.target, question.significance, asked.gpu_seconds)
     found = MeasuringPlan(steps, question.errors)
     if check:
@@ -650,12 +572,6 @@ def run(
             "--plan", help="Show what would be measured, in which order; measure nothing."
         ),
     ] = False,
-    write: Annotated[
-        bool,
-        typer.Option(
-            "--write", help="With --plan: write significant.yml as proposed.  [default: nothing]"
-        ),
-    ] = False,
     batch_sizes: options.BatchSizes = None,
     said: options.ModelFormat = ModelSpec(),
     out: options.Output = options.Output(),
@@ -666,17 +582,11 @@ def run(
     models, compares, and adds operators until the target holds for each, for time and for energy.
     What the database has is not measured again. A model that fails does not stop the others.
 
-    The list of what is significant, significant.yml, is kept beside the summary files.
+    A list beside the summary files, significant.yml, may pin what is measured in any case or never.
     """
-    if is_plan and asked.devices is not None:
-        raise InputError(
-            f"--plan and --devices {asked.devices}: a plan measures nothing; use --device"
-        )
-    if write and not is_plan:
-        raise InputError("--write is for --plan; what is built is written in any case")
     names, sizes = batch_sizes_among(paths, batch_sizes)
     common: dict[str, Any] = {"batch_sizes": sizes, "options": asked, "db": out.db}
     common |= {"display": console.Terminal(quiet=out.quiet), **said.keywords()}
     found: MeasuringPlan | BuildReport
-    found = plan(*names, write=write, check=False, **common) if is_plan else build(*names, **common)
+    found = plan(*names, check=False, **common) if is_plan else build(*names, **common)
     out.answer(found)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from opdb.bench.model import ModelWork
 from opdb.bench.plan import BenchRequest
@@ -21,9 +19,8 @@ from opdb.records import Configuration, Mode, Stored, Workload
 from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.significance import Significance
 from opdb.spec import ModelSpec
-from opdb.store import Claims, Store, open_store, take_in
+from opdb.store import Store, take_in
 from opdb.units import plural
-from opdb.workers import ALONE, BENCH_SILENT_S, LOOK_EVERY_S, Crew, WorkerDevice, on_each
 
 # What one model lacks on a device: the configurations to measure, and how long that takes.
 
@@ -67,8 +64,7 @@ FIRST_SLICE_S = 40.0
 SLICE_GROWTH = 2.0
 """How much longer each slice is than the last: a slice costs a calibration and anchors."""
 
-FRUITLESS = "visited, and no usable time came of it"
-ELSEWHERE = "another worker is at it"
+FRUITLESS = "it was tried, and there is no usable time of it yet"
 
 CAMPAIGN_S = 11.0
 """Seconds until a campaign on a GPU has calibrated and makes its first visit, seen on an H200; a
@@ -112,8 +108,7 @@ class BuildProgress:
     """How far a workload is: its answer (None: nothing was measured), its run, what is left.
 
     `drawn` says whether its model is to be run, `run` is the outcome of that on the board, None
-    where there is none yet; `left` are the pending configurations (keys), `to_target` those that
-    would bring it to the target.
+    where there is none yet; `left` are the pending configurations (keys).
     """
 
     workload: Workload
@@ -123,7 +118,6 @@ class BuildProgress:
     reason: str | None
     left: tuple[str, ...]
     left_s: float
-    to_target: tuple[Step, ...]
     calls: float
 
     def meets(self, target: float) -> bool:
@@ -134,21 +128,17 @@ class BuildProgress:
 
 @dataclass
 class Built:
-    """What a build did, and how far every workload is now.
-
-    `stopped` says why it ended early, `next` what would have been measured then.
-    """
+    """What a build did, and how far every workload is now; `stopped` says why it ended early."""
 
     device: str
-    boards: tuple[str, ...]
+    board: str
+    survey: Survey = field(init=False)
     standings: list[BuildProgress] = field(default_factory=list)
     benched: int = 0
     visits: int = 0
     runs: int = 0
     elapsed_s: float = 0.0
     stopped: str | None = None
-    next: list[Step] = field(default_factory=list)
-    survey: Survey | None = None
 
 
 def build(
@@ -160,60 +150,10 @@ def build(
 ) -> Built:
     """Bench and measure until every workload meets the target, or nothing more can be done.
 
-    The workloads must be stored. What is measured already is not measured again.
+    The workloads must be stored. What is measured already is not measured again; what another
+    process is at is left to it.
     """
-    loop = _Build(store, jobs, request, [detect(device)], display, device)
-    loop.run()
-    return loop.summed_up()
-
-
-def build_on_each(
-    places: Sequence[WorkerDevice],
-    platforms: Sequence[Platform],
-    store: Store,
-    jobs: Sequence[BuildModel],
-    request: BuildRequest,
-    display: Display,
-) -> tuple[Built, list[str]]:
-    """Build on several boards of one device, whose platforms are known; say why devices failed.
-
-    Each worker goes the same way by itself. What others are at it leaves to them, and waits until
-    they are done before it looks whether the target holds.
-    """
-    kinds = {platform.device.slug for platform in platforms}
-    if len(kinds) > 1:
-        raise InputError(
-            f"--devices: boards of several kinds ({', '.join(sorted(kinds))}); what one "
-            "measures says nothing of the other, so build for one kind at a time"
-        )
-    began_s = time.monotonic()  # the clock of the host, which its processes share
-    given = store.url, jobs, request, platforms, began_s
-    again = store.url, jobs, replace(request, retry=False), platforms, began_s
-    done, failures = on_each(
-        places, _build_at, given, display, again=again, silent_s=BENCH_SILENT_S
-    )
-    whole = _Build(store, jobs, request, platforms, display, began_s=began_s)
-    whole.built.benched = sum(each.benched for each in done)
-    whole.built.visits = sum(each.visits for each in done)
-    whole.built.runs = sum(each.runs for each in done)
-    whole.built.stopped = next((each.stopped for each in done if each.stopped), None)
-    return whole.summed_up(), failures
-
-
-def _build_at(
-    device: str,
-    display: Display,
-    crew: Crew,
-    url: str,
-    jobs: Sequence[BuildModel],
-    request: BuildRequest,
-    platforms: Sequence[Platform],
-    began_s: float,
-) -> Built:
-    with open_store(url, create=False) as store:
-        loop = _Build(store, jobs, request, platforms, display, device, crew, began_s)
-        loop.run()
-    return loop.built
+    return _Build(store, jobs, request, detect(device), display, device).run()
 
 
 class _Build:
@@ -222,44 +162,29 @@ class _Build:
         store: Store,
         jobs: Sequence[BuildModel],
         request: BuildRequest,
-        platforms: Sequence[Platform],
+        platform: Platform,
         display: Display,
-        device: str | None = None,
-        crew: Crew = ALONE,
-        began_s: float | None = None,
+        device: str | None,
     ) -> None:
         self._store, self._jobs, self._request, self._display = store, jobs, request, display
-        self._device, self._crew = device, crew
-        self._platform = platforms[0]
-        self._boards = tuple(dict.fromkeys(each.board.uuid for each in platforms))
-        # The board whose own costs go first: where there are several, none does.
-        self._only = self._boards[0] if len(self._boards) == 1 else None
-        devices = tuple(dict.fromkeys(each.device.slug for each in platforms))
-        self._policy = ModelPolicy(devices, self._boards)
+        self._platform, self._device = platform, device
+        self._board = platform.board.uuid
+        self._policy = ModelPolicy((platform.device.slug,), (self._board,))
         self._drawn = drawn_by_lot(jobs, request.runs)
         self._goals = dict.fromkeys((job.workload.key for job in jobs), request.target)
-        self._slice_s = FIRST_SLICE_S * len(platforms)
-        self._begin_s = CAMPAIGN_S if self._platform.device.type == "cuda" else 0.0
+        self._slice_s = FIRST_SLICE_S
+        self._begin_s = CAMPAIGN_S if platform.device.type == "cuda" else 0.0
         self._tried: set[str] = set()
-        self._elsewhere: set[str] = set()
-        given_s = None if request.gpu_seconds is None else request.gpu_seconds / len(platforms)
-        self._time = Budget(given_s, began_s)
-        self.built = Built(self._platform.device.slug, self._boards)
+        self._time = Budget(request.gpu_seconds)
+        take_in(store, platform.device.slug)
+        self._estimated = Estimated(store, platform.device)
+        self.built = Built(platform.device.slug, self._board)
 
-    @cached_property
-    def _estimated(self) -> Estimated:
-        """Estimates as they are once the device's published sets have been taken in."""
-        return Estimated(self._store, self._platform.device)
-
-    def run(self) -> None:
-        take_in(self._store, self._platform.device.slug)
+    def run(self) -> Built:
         while self._bench() and self._measure_models() and self._raise_goals():
             pass
-
-    def summed_up(self) -> Built:
         built, known = self.built, self._survey()
         built.elapsed_s, built.survey = self._time.elapsed_s, known
-        built.next = known.plan(self._goals, self._request.significance) if built.stopped else []
         built.standings = self._standings(known)
         return built
 
@@ -270,15 +195,14 @@ class _Build:
             platform.device,
             workloads,
             current_settings(),
-            self._only,
+            self._board,
             self._estimated,
         )
         failed = dict(known.failed)
         if self._request.retry:
             failed = {key: why for key, why in failed.items() if key in self._tried}
         fruitless = {key for key in self._tried if key in known.configurations} - known.costs.keys()
-        left = dict.fromkeys(self._elsewhere - known.costs.keys(), ELSEWHERE)
-        return replace(known, failed=left | dict.fromkeys(fruitless, FRUITLESS) | failed)
+        return replace(known, failed=dict.fromkeys(fruitless, FRUITLESS) | failed)
 
     def _is_short_of(self, seconds: float) -> bool:
         left_s = self._time.left_s
@@ -294,8 +218,6 @@ class _Build:
             known = self._survey()
             steps = known.plan(self._goals, self._request.significance)
             if not steps:
-                if self._waited_for_others():
-                    continue
                 return True
             if self._is_short_of(self._begin_s):
                 self.built.stopped = self._time_is_up
@@ -310,23 +232,6 @@ class _Build:
                 if len(self._survey().pending) == len(known.pending):
                     raise
                 self._display.note(str(error))
-
-    def _waited_for_others(self) -> bool:
-        """Wait until others are done with something that was left to them; False where nothing was.
-
-        A build by one worker waits for nobody: what others are at is none of its command's.
-        """
-        if self._crew.workers == 1:
-            return False
-        platform, left = self._platform, self._elsewhere
-        claims = Claims(self._store, platform.device.slug, platform.board.uuid)
-        while left:
-            held = set(claims.others())
-            self._elsewhere = left & held
-            if self._elsewhere != left:
-                return True
-            time.sleep(LOOK_EVERY_S)
-        return False
 
     def _bench_slice(self, steps: Sequence[Step], of: int, known: Survey) -> None:
         everything = plural(of, "configuration")
@@ -343,10 +248,9 @@ class _Build:
             wholes={key: whole for key, whole in wholes.items() if whole is not None},
             host_times=self._request.mode != "graph",
         )
-        result = bench(self._store, request, self._display, self._crew)
-        self._elsewhere |= result.elsewhere
+        result = bench(self._store, request, self._display)
         if result.stopped is None:
-            self._tried |= set(keys) - result.elsewhere
+            self._tried |= set(keys)
         self.built.benched += result.configurations
         self.built.visits += result.outcomes.total()
 
@@ -368,15 +272,13 @@ class _Build:
             return True
 
         with self._display.progress(len(lacking), "measure") as shown:
-            made = work.run(
-                self._store, lacking, self._device, shown, may_begin=may_begin, crew=self._crew
-            )
+            made = work.run(self._store, lacking, self._device, shown, may_begin=may_begin)
             self.built.runs += sum(1 for _ in made)
         late = work.pending(self._store, [spec for spec in lacking if spec not in begun])
         return self._too_late(late) if late else True
 
     def _spec(self, job: BuildModel) -> ModelRunSpec:
-        return ModelRunSpec(job.request, job.ran, self._request.mode, self._boards)
+        return ModelRunSpec(job.request, job.ran, self._request.mode, (self._board,))
 
     def _too_late(self, specs: Sequence[ModelRunSpec]) -> bool:
         self.built.stopped = f"{self._time_is_up}; not run: {plural(len(specs), 'model')}"
@@ -408,7 +310,6 @@ class _Build:
         standings = []
         for job in self._jobs:
             run, alone = table.run(self._spec(job)), known.only(job.workload)
-            goal = {job.workload.key: self._request.target}
             standings.append(
                 BuildProgress(
                     workload=job.workload,
@@ -418,20 +319,13 @@ class _Build:
                     reason=None if run is None else run.reason,
                     left=tuple(alone.pending),
                     left_s=alone.seconds(alone.pending),
-                    to_target=tuple(alone.plan(goal, self._request.significance)),
                     calls=alone.coverage(job.workload).calls,
                 )
             )
         return standings
 
     def _answer(self, predictor: Predictor, job: BuildModel) -> Answer | None:
-        ran = {
-            run.board
-            for run in self._policy.runs(self._store, self._spec(job))
-            if run.outcome == "ok"
-        }
-        own = [each for each in self._boards if self._store.campaigns(board=each)]
-        board = next(iter([*(each for each in self._boards if each in ran), *own]), None)
+        board = self._board if self._store.campaigns(board=self._board) else None
         try:
             return predictor.answer(job.workload, self._request.mode, board)
         except InputError:

@@ -19,16 +19,8 @@ from opdb.predict.predictor import Predictor
 from opdb.predict.sizes import SharesByKey, Size, shares_of, sizes_of, whole_of
 from opdb.records import Configuration, Cost, Device, Json, Mode, Workload
 from opdb.records.measurement import ROOFLINE_ALONE
-from opdb.significance import (
-    KEY_SHOWN,
-    ConfigurationEntry,
-    KindEntry,
-    Proposal,
-    Significance,
-    in_words,
-)
+from opdb.significance import Significance
 from opdb.store import Store
-from opdb.units import plural
 
 # In which order to measure, so that every workload reaches its goal soonest.
 #
@@ -486,8 +478,6 @@ class Survey:
         allowed = self._allowed(significance)
         seconds = {key: self.price(key) for key in allowed}
         pinned = [k for k in allowed if significance.is_always(self.configurations[k])]
-        from opdb.plan.survey import Step, rank  # imports numpy, which takes its time
-
         wanted = {key for each in goals for key in self.counts[each]}
         first = [*pinned, *(key for key in self.unsized if key in wanted and key in seconds)]
         steps = rank(self._demands(goals), seconds, first)
@@ -512,8 +502,6 @@ class Survey:
 
     def _demands(self, goals: Mapping[str, float]) -> list[Demand]:
         """Return what workloads lack: as sizes are thought to be, and as large as they may be."""
-        from opdb.plan.survey import Demand
-
         demands = []
         for workload in self.workloads:
             if workload.key not in goals:
@@ -592,21 +580,6 @@ def survey(
 
 
 @dataclass(frozen=True)
-class PlannedStep:
-    """A step, the GPU-seconds up to its end, and what all workloads then have.
-
-    `least` is the smallest coverage of time and of energy of any workload, `mean` their mean,
-    `at_target` the number of workloads that are there.
-    """
-
-    step: Step
-    until_s: float
-    least: float
-    mean: float
-    at_target: int
-
-
-@dataclass(frozen=True)
 class PlannedWorkload:
     """A workload's coverage now and after the plan, and what is pending of it."""
 
@@ -623,13 +596,13 @@ class Planned:
 
     target: float
     survey: Survey
-    steps: tuple[PlannedStep, ...]
+    steps: tuple[Step, ...]
     beyond: tuple[Step, ...]
     workloads: tuple[PlannedWorkload, ...]
 
     @property
     def gpu_seconds(self) -> float:
-        return sum(each.step.seconds for each in self.steps)
+        return sum(step.seconds for step in self.steps)
 
 
 def planned(
@@ -646,8 +619,8 @@ def planned(
         left = [key for key in alone.pending if key not in taken]
         now, then = survey.coverage(workload), survey.coverage(workload, taken)
         workloads.append(PlannedWorkload(workload, now, then, len(left), alone.seconds(left)))
-    rows = _with_coverage(survey, steps[:within], target)
-    return Planned(target, survey, tuple(rows), tuple(steps[within:]), tuple(workloads))
+    some, beyond = tuple(steps[:within]), tuple(steps[within:])
+    return Planned(target, survey, some, beyond, tuple(workloads))
 
 
 def _within(steps: Sequence[Step], gpu_seconds: float | None) -> int:
@@ -657,119 +630,3 @@ def _within(steps: Sequence[Step], gpu_seconds: float | None) -> int:
         if gpu_seconds is not None and spent_s > gpu_seconds:
             return number
     return len(steps)
-
-
-def _with_coverage(survey: Survey, steps: Sequence[Step], target: float) -> list[PlannedStep]:
-    """Add up what steps bring; a workload that cannot be sized counts as not covered."""
-    quantities = 2 if survey.energy else 1
-    have: list[list[float]] = []
-    of_key: dict[str, list[tuple[int, tuple[float, ...]]]] = defaultdict(list)
-    for number, workload in enumerate(survey.workloads):
-        shares = survey.shares(workload) or {}
-        have.append(
-            [sum(b[q] for k, b in shares.items() if k in survey.costs) for q in range(quantities)]
-        )
-        for key, both in shares.items():
-            of_key[key].append((number, both[:quantities]))
-    least = [min(each) for each in have]
-    rows, until_s = [], 0.0
-    for step in steps:
-        until_s += step.seconds
-        for number, its in of_key[step.key]:
-            have[number] = [h + s for h, s in zip(have[number], its, strict=True)]
-            least[number] = min(have[number])
-        there = sum(share >= target - 1e-9 for share in least)
-        smallest, mean = min(1.0, *least), sum(least) / len(least)
-        rows.append(PlannedStep(step, until_s, smallest, min(1.0, mean), there))
-    return rows
-
-
-# Which operators are significant: those that bring every workload to its target, and why.
-
-
-MOST_LISTED = 30
-"""Configurations that the list spells out: a person reads it. The plan's JSON holds them all."""
-
-
-def proposal(survey: Survey, significance: Significance, target: float) -> Proposal:
-    """Return the list that reaches the target for every workload, as if nothing were measured.
-
-    Sizes are those of now: what is measured counts as measured.
-    """
-    blank = replace(survey, costs={}, failed={})
-    steps = blank.plan(dict.fromkeys((w.key for w in survey.workloads), target), significance)
-    keys = [
-        step.key
-        for step in steps
-        if step.gain or significance.is_always(survey.configurations[step.key])
-    ]
-    means, largest = _means(survey)
-    return Proposal(
-        rests_on=(
-            f"{plural(len(survey.workloads), 'workload')} on {survey.device}: {len(keys)} of "
-            f"{plural(len(survey.configurations), 'configuration')} for {target:g}"
-        ),
-        kinds=_kinds(survey, keys, means),
-        configurations=_configurations(survey, keys, means, largest),
-    )
-
-
-def _means(survey: Survey) -> tuple[SharesByKey, Mapping[str, tuple[float, Workload]]]:
-    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    largest: dict[str, tuple[float, Workload]] = {}
-    for workload in survey.workloads:
-        for key, both in (survey.shares(workload) or {}).items():
-            sums[key] = [total + share for total, share in zip(sums[key], both, strict=True)]
-            if key not in largest or max(both) > largest[key][0]:
-                largest[key] = max(both), workload
-    count = len(survey.workloads)
-    return {key: (time / count, energy / count) for key, (time, energy) in sums.items()}, largest
-
-
-def _kinds(survey: Survey, keys: Sequence[str], means: SharesByKey) -> list[KindEntry]:
-    of_kind: dict[str, list[str]] = defaultdict(list)
-    for key in keys:
-        of_kind[survey.configurations[key].kind].append(key)
-    entries = [
-        KindEntry(
-            kind=kind,
-            configurations=len(some),
-            models=len({name for key in some for name in survey.models_of[key]}),
-            share_time=_share(means, some, 0),
-            share_energy=_share(means, some, 1),
-        )
-        for kind, some in of_kind.items()
-    ]
-    shown = [entry for entry in entries if entry.share_time or entry.share_energy]
-    return sorted(shown, key=lambda entry: (-entry.share_time, entry.kind))
-
-
-def _configurations(
-    survey: Survey,
-    keys: Sequence[str],
-    means: SharesByKey,
-    largest: Mapping[str, tuple[float, Workload]],
-) -> list[ConfigurationEntry]:
-    known = [key for key in keys if key in means]
-    found = []
-    for key in sorted(known, key=lambda key: (-means[key][0], key))[:MOST_LISTED]:
-        share, workload = largest[key]
-        others = len(survey.models_of[key]) - 1
-        more = f" and {others} more model{'s' * (others > 1)}" if others else ""
-        where = f"{workload.name}, batch {workload.batch_size} {workload.dtype}"
-        configuration = survey.configurations[key]
-        found.append(
-            ConfigurationEntry(
-                key=key[:KEY_SHOWN],
-                kind=configuration.kind,
-                what=in_words(configuration),
-                share_time=_share(means, [key], 0),
-                share_energy=_share(means, [key], 1),
-                most=f"{100 * share:.1f} % of {where}{more}",
-            )
-        )
-    return found
-
-
-def _share(means: SharesByKey, keys: Sequence[str], quantity: int) -> float:
-    return min(1.0, round(sum(means[key][quantity] for key in keys if key in means), 4))

@@ -60,16 +60,15 @@ def test_the_loop_goes_to_the_target_then_has_nothing_to_do_and_goes_on_to_a_hig
     ran = opdb("build", folder, *CPU, *ANY)
     for said in ("configurations benched in", "2 models run", "time p/m", "mlp"):
         assert said in ran.out + ran.err
-    for said in ("harvest 2/2", "bench: the next", "measure 2/2 mlp batch 4", "significant.yml"):
+    for said in ("harvest 2/2", "bench: the next", "measure 2/2 mlp batch 4"):
         assert said in ran.err
     assert "processed: true" in (folder / "mlp.yml").read_text()
-    assert "- {kind: " in (folder / "significant.yml").read_text()
     before, files = stored(tmp_path / "opdb.sqlite"), snapshot(folder)
 
     ran = opdb("build", folder, *CPU, *ANY, "--json", "--quiet")
     found = document(ran)
     assert (found["benched"], found["visits"], found["runs"]) == (0, 0, 0)
-    assert found["stopped"] is None and found["next"] == []
+    assert found["stopped"] is None
     assert stored(tmp_path / "opdb.sqlite") == before and snapshot(folder) == files
     assert [(w["model"], w["batch_size"]) for w in found["workloads"]] == [("mlp", 1), ("mlp", 4)]
     for each in found["workloads"]:
@@ -83,22 +82,19 @@ def test_the_loop_goes_to_the_target_then_has_nothing_to_do_and_goes_on_to_a_hig
     assert found["runs"] == 0 and found["pending"] == 0
     for each in found["workloads"]:
         assert each["coverage"]["time"] == 1
-        assert (each["left"], each["to_target"], each["target_met"]) == (0, 0, False)
+        assert (each["left"], each["target_met"]) == (0, False)
 
 
 @pytest.mark.usefixtures("short")
-def test_no_time_buys_nothing_and_says_what_it_would_buy_first(
-    opdb: Opdb, folder: Path, tmp_path: Path
-) -> None:
+def test_no_time_buys_nothing(opdb: Opdb, folder: Path, tmp_path: Path) -> None:
     ran = opdb("build", folder, *CPU, "--gpu-seconds", 0)
     assert ran.status == 1
     assert "stopped early: the GPU-seconds given, 0, are up; run it again to go on" in ran.out
-    assert "GPU-seconds; first:\n  " in ran.out and "\n  linear " in ran.out
-    assert "coverage of time is 0.000, the model was not run, " in ran.err
+    assert "coverage of time is 0.000, the model was not run" in ran.err
     assert "target 0.95 does not hold for 2 workloads" in ran.err
     assert stored(tmp_path / "opdb.sqlite") == (0, 0)
     found = document(opdb("build", folder, *CPU, "--gpu-seconds", 0, "--json", "--quiet"))
-    assert found["benched"] == 0 and len(found["next"]) > 1
+    assert found["benched"] == 0
     assert all(each["run"] is None and not each["target_met"] for each in found["workloads"])
 
 
@@ -163,8 +159,6 @@ def test_pins_of_the_list_are_kept_to(opdb: Opdb, folder: Path, tmp_path: Path) 
         visited = {v.configuration for v in store.visits(board.uuid)}
         kinds = {c.kind for c in store.configurations() if c.key in visited}
         assert kinds == {"relu"}
-    assert "target: 0.01  # enough\nalways: [relu]\nnever: [linear]\n" in listed.read_text()
-    assert "kind: linear" not in listed.read_text()
 
 
 @pytest.mark.usefixtures("short")
@@ -206,7 +200,6 @@ def test_a_plan_measures_nothing_and_touches_no_database(
     steps = found["steps"]
     until = [step["until_gpu_seconds"] for step in steps]
     assert until == sorted(until) and until[-1] == pytest.approx(found["gpu_seconds"])
-    assert steps[-1]["workloads_at_target"] == 5 and steps[-1]["least_coverage"] >= 0.95
     assert {"linear"} <= {step["kind"] for step in steps} and all(s["what"] for s in steps)
     assert re.search(r"over all \d{4}", found["gpu_seconds_rest_on"])
 
@@ -220,7 +213,6 @@ def test_a_plan_is_shown_with_its_order_and_its_cost(opdb: Opdb, h200: Path, fol
         "to the target 0.95: ",
         "GPU-seconds rest on the median",
         "gain/s",
-        "at target",
     ):
         assert said in ran.out
 
@@ -285,7 +277,7 @@ def test_a_model_whose_size_is_not_known_is_measured_first(opdb: Opdb, tmp_path:
         known = survey(store, device, [strange, plain], DEFAULT_SETTINGS)
     assert known.unsized == [UNKNOWN.key] and known.coverage(strange).time is None
     found = planned(known, 0.9, Significance())
-    assert [row.step.key for row in found.steps] == [UNKNOWN.key, HUGE.key]
+    assert [step.key for step in found.steps] == [UNKNOWN.key, HUGE.key]
     assert MeasuringPlan(found).to_dict()["unsized"] == [UNKNOWN.key]
 
 

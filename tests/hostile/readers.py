@@ -17,7 +17,7 @@ from opdb.estimates.estimator import Learned, Process, from_document, to_documen
 from opdb.grid import load_grids, steps
 from opdb.meters.ncu import read_report
 from opdb.records import Configuration
-from opdb.significance import KindEntry, Proposal, load_significance, propose
+from opdb.significance import load_significance
 from opdb.store import open_store
 from opdb.store.exchange import import_set
 from opdb.store.fields import read_json
@@ -41,7 +41,6 @@ _LINEAR = {
     "weight": {"shape": [16, 64], "dtype": "float32", "role": "weight"},
 }
 _ASKED = (Configuration("relu", {}, _RELU), Configuration("linear", {}, _LINEAR))
-_PROPOSED = Proposal("a run", [KindEntry("relu", 1, 1, 1.0, 1.0)], [])
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,6 @@ def _mark(path: Path) -> None:
 
 def _significant(path: Path) -> None:
     load_significance(path)
-    propose(path, _PROPOSED)
-    load_significance(path)
 
 
 def _learned(path: Path) -> None:
@@ -134,12 +131,6 @@ target: 0.95  # of each model
 least_share: 0
 always: [conv2d, 4f0c1a2b]
 never: [dropout]
-
-kinds:  # a run
-# looked at on Monday
-- {kind: relu, configurations: 4, models: 1, share_time: 0.5, share_energy: 0.5}  # why?
-configurations:
-- {key: "4f0c1a2b9d3e", kind: conv2d, what: "8x3", share_time: 0.1, share_energy: 1, most: "5 %"}
 """
 
 

@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
     "core": {"statements": 29_089, "lines": 54_173, "files": 147},
-    "studies": {"statements": 4_388, "lines": 8_170, "files": 20},
-    "tests": {"lines": 47_286, "files": 270},
+    "studies": {"statements": 4_229, "lines": 7_890, "files": 20},
+    "tests": {"lines": 47_270, "files": 270},
     "benchmarks": {"lines": 2_304, "files": 10},
 }
 

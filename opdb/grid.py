@@ -46,11 +46,6 @@ class Reference:
     divided_by: int = 1
 
     def of(self, value: Json) -> Json:
-        """Return what the reference is where the axis has a value; of a list, each entry.
-
-        Raises:
-            ValueError: the value is no whole number.
-        """
         if isinstance(value, list):
             return [self.of(entry) for entry in value]
         if self.times == self.divided_by == 1:
@@ -110,7 +105,6 @@ def reference_order(axes: Axes) -> list[str]:
 
 
 def count(axes: Axes) -> int:
-    """Return how many points the axes have."""
     return prod(len(levels) for levels in axes.values())
 
 
@@ -150,7 +144,6 @@ class _Digits:
         self._permutations = [generator.sample(range(base), base) for _ in range(length)]
 
     def of(self, number: int) -> float:
-        """Return where the number lies in [0, 1)."""
         place, found = 1.0, 0.0
         for permutation in self._permutations:
             place /= self._base
@@ -213,7 +206,6 @@ class _Key:
     words: tuple[str, ...] = ()
 
     def given(self, value: Any) -> list[Any]:
-        """Return the values that are given; none of null."""
         if self.listed and isinstance(value, list) and value:
             return value
         return [] if value is None else [value]
@@ -270,11 +262,7 @@ class Grid:
 
 
 def load_grids(path: Path) -> list[Grid]:
-    """Read a grid file: the grid that it says itself, then one for each variant.
-
-    Raises:
-        InputError: it cannot be read or does not hold a grid; all of its mistakes at once.
-    """
+    """Read a grid file: the grid that it says itself, then one for each variant."""
     document = parse_mapping(path, read_text(path, _WHAT), _WHAT, _LEAST)
     file = _Reader(path, document)
     file.unknown(document, [*_KEYS, "variants"])
@@ -517,7 +505,6 @@ class Expansion:
     keys: set[str] = field(default_factory=set)
 
     def add(self, call: Call) -> bool:
-        """Add a call, and return whether it is a new one."""
         if call.configuration.key in self.keys:
             self.repeated += 1
             return False
@@ -548,9 +535,6 @@ def expand(grids: Iterable[Grid], step: Callable[[], object] = lambda: None) -> 
 
     They are in each grid's order, the grids mixed evenly: who measures the first half of them has
     half of every grid.
-
-    Raises:
-        InputError: an operator is unknown or does not take what a grid gives it.
     """
     expansion = Expansion()
     places: list[float] = []
@@ -584,11 +568,6 @@ def expand(grids: Iterable[Grid], step: Callable[[], object] = lambda: None) -> 
 
 
 def _operator(grid: Grid) -> NamedOperator:
-    """Return the operator of a grid, checked against the names that the grid gives.
-
-    Raises:
-        InputError: it is unknown, or takes other names.
-    """
     try:
         operator = find_operator(grid.operator)
     except UnknownNameError as error:
@@ -632,11 +611,6 @@ class _Notes(NoNotes):
 
 
 def _call(grid: Grid, operator: NamedOperator, values: Mapping[str, Json]) -> Call:
-    """Return the call at a point of a grid.
-
-    Raises:
-        Exception: one of `REFUSED`: the operator cannot be called so, or exceeds a bound.
-    """
     notes = _Notes()
     arguments = {
         name: tuple(values[name]) if isinstance(values[name], list) else values[name]

@@ -224,7 +224,6 @@ class _Target:
 
 
 def _terms(sizes: Sizes) -> dict[str, int]:
-    """Return what sizes of calls may be products of."""
     return {**sizes, _AFTER: sizes["context"] + 1} if "context" in sizes else dict(sizes)
 
 

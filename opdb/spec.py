@@ -314,12 +314,7 @@ class ModelSpec:
 
     @classmethod
     def parse(cls, **options: Any) -> ModelSpec:
-        """Return checked options: sizes may be text ("3x224x224"), dtypes short names ("bf16").
-
-        Raises:
-            InputError: there is no such option, or it has no such value; the message names the
-                nearest, and an option as on the command line.
-        """
+        """Return checked options: sizes may be text ("3x224x224"), dtypes short names ("bf16")."""
         for name in options:
             if name not in COMMAND_LINE:
                 raise InputError(f"unknown option {name!r}; {nearest(name, COMMAND_LINE)}")
@@ -327,7 +322,6 @@ class ModelSpec:
         return cls(**{name: OPTIONS[name].parse(value) for name, value in given.items()})  # type: ignore[arg-type]
 
     def given(self) -> dict[str, Any]:
-        """Return the options of the model itself that have a value."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         hidden = ("allow_code", "named_in", "built_by")
         return {n: value for n, value in found.items() if value is not None and n not in hidden}
@@ -349,12 +343,10 @@ class ModelSpec:
         return [replace(self, batch_size=size) for size in batch_sizes] or [self]
 
     def keywords(self) -> dict[str, Any]:
-        """Return the options that are given, as `parse` takes them."""
         found = {name: getattr(self, name) for name in COMMAND_LINE}
         return {n: value for n, value in found.items() if value is not None and value is not False}
 
     def as_arguments(self) -> list[str]:
-        """Return the options as they are given on a command line."""
         found = []
         for name, value in self.keywords().items():
             flag, kind = COMMAND_LINE[name].flag, COMMAND_LINE[name].kind
@@ -364,7 +356,6 @@ class ModelSpec:
 
     @property
     def training(self) -> Json | None:
-        """How a training step is made, as data; None of another pass."""
         if self.phase != "training":
             return None
         return {"optimizer": self.optimizer, "accumulation": self.accumulation}
@@ -378,7 +369,6 @@ class ModelSpec:
 
     @property
     def filled(self) -> int:
-        """How many positions of the cache are filled before the pass."""
         return (self.context or 0) if self.phase == "decode" else 0
 
     @property
@@ -397,11 +387,7 @@ class ModelSpec:
         return {name: value for name, value in given.items() if value is not None}
 
     def check(self) -> None:
-        """Check that all of it is valid, as far as that is known without the model.
-
-        Raises:
-            InputError: it is not; the message says what is allowed.
-        """
+        """Check that all of it is valid, as far as that is known without the model."""
         for name, option in OPTIONS.items():
             value = getattr(self, name)
             # A model of one's own may have several dtypes.
@@ -416,11 +402,7 @@ class ModelSpec:
                 raise InputError(f"{self.name!r}: {said}")
 
     def check_dtype(self) -> None:
-        """Check that autocast and a quantization suit the dtype, as far as that is known.
-
-        Raises:
-            InputError: they do not.
-        """
+        """Check that autocast and a quantization suit the dtype, as far as that is known."""
         for given, dtype, why in (
             (self.autocast, "float32", "autocast is for a model in float32"),
             (self.quantize, "bfloat16", "scaled products of fp8 give bfloat16"),
@@ -497,7 +479,6 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 def parse_size(text: str) -> tuple[int, ...]:
-    """Read an input size such as 3x224x224 or 3,224,224."""
     parts = re.split(r"[x,]", text)
     if not all(re.fullmatch(r"[1-9][0-9]{0,9}", part) for part in parts):
         raise InputError(

@@ -46,9 +46,6 @@ def load_summary(path: Path) -> list[ModelSpec]:
     """Read a summary file: every batch size of the file and of each variant, in order.
 
     The specs tell which file names the model, so that no code is run which it names.
-
-    Raises:
-        InputError: it cannot be read or does not hold a summary; all of its mistakes at once.
     """
     if path.name == SIGNIFICANT and path.is_file():
         raise InputError(
@@ -62,7 +59,6 @@ def load_summary(path: Path) -> list[ModelSpec]:
 
 
 def _mistakes(document: Mapping[Any, Any]) -> Iterator[str]:
-    """Yield what is wrong with a file's keys and values."""
     if "model" not in document:
         yield f"key model is missing; give {_KEYS['model'].allowed_text}"
     for key, value in document.items():
@@ -119,9 +115,6 @@ def mark_processed(path: Path) -> None:
     """Set `processed` to true and leave every other character of the file as it is.
 
     The file appears whole or not at all, under its own permissions.
-
-    Raises:
-        InputError: it cannot be read as YAML, or cannot be written.
     """
     text = read_text(path, _WHAT)
     document = parse_mapping(path, text)
@@ -151,9 +144,6 @@ def summary_files(argument: str) -> list[Path]:
 
     What ends as summary files do is one. A folder may have a model's name by chance: with a slash
     at its end it is meant.
-
-    Raises:
-        InputError: a folder without a summary file, an empty text, or a Python file.
     """
     if not argument:
         raise InputError("the name of a model is empty")
@@ -186,22 +176,14 @@ def summary_of(name: str) -> Path | None:
 
 
 def requests_in(path: Path, options: ModelSpec) -> list[ModelSpec]:
-    """Return every request of a summary file, with what the options say otherwise.
-
-    Raises:
-        InputError: the file is not a summary file, or the options contradict what it asks for.
-    """
+    """Return every request of a summary file, with what the options say otherwise."""
     changed = [request.changed(options) for request in load_summary(path)]
     _check_step(changed, options)
     return [request for number, request in enumerate(changed) if request not in changed[:number]]
 
 
 def requests_named(name: str, options: ModelSpec) -> list[ModelSpec]:
-    """Return all that a name and the options mean, checked: of a file or folder every request.
-
-    Raises:
-        InputError: a file is not a summary file, or a request is not valid.
-    """
+    """Return all that a name and the options mean, checked: of a file or folder every request."""
     files = summary_files(name)
     found = [request for path in files for request in requests_in(path, options)]
     return [checked(request) for request in found] if files else [checked_request(name, options)]
@@ -213,10 +195,6 @@ def request_for(name: str, options: ModelSpec) -> ModelSpec:
     A name means plain defaults (see `ModelSpec`), and what the options say otherwise: inference,
     on the model's own inputs. A summary file means its first request that agrees with
     the options; where none does, the first, changed to what the options say.
-
-    Raises:
-        InputError: the summary file is not one, there are several, or the options contradict each
-            other.
     """
     files = summary_files(name)
     if len(files) > 1:
@@ -236,9 +214,6 @@ def checked_request(name: str, options: ModelSpec) -> ModelSpec:
 
     A name that no source knows, but a summary file in `measurements/` has, is short for the model
     that the file names.
-
-    Raises:
-        InputError: as `request_for`, or no source knows the model.
     """
     request = request_for(name, options)
     try:
@@ -271,7 +246,6 @@ def short_for(request: ModelSpec, options: ModelSpec) -> ModelSpec | None:
 
 
 def _check_step(requests: Sequence[ModelSpec], options: ModelSpec) -> None:
-    """Check that options of a training step are given for training steps alone."""
     for name, option in OPTIONS.items():
         given = option.data == "training" and getattr(options, name) is not None
         if given and any(request.training is None for request in requests):
@@ -281,11 +255,7 @@ def _check_step(requests: Sequence[ModelSpec], options: ModelSpec) -> None:
 def parse_mapping(
     path: Path, text: str, what: str = _WHAT, least: str = "model: NAME"
 ) -> dict[str, Any]:
-    """Return the mapping that a YAML text holds.
-
-    Raises:
-        InputError: it is not YAML, or is something else, nests too deep, or uses aliases or tags.
-    """
+    """Return the mapping that a YAML text holds."""
     try:
         _check_shape(path, text)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -352,6 +322,5 @@ def _check_shape(path: Path, text: str) -> None:
 
 
 def unknown_key(key: object, valid: Iterable[str], at: str = "") -> str:
-    """Say that a key is not known, and what is."""
     advice = nearest(str(key), valid) or "allowed: " + ", ".join(valid)
     return f"unknown key {at}{key}; {advice}"

@@ -228,7 +228,6 @@ class Table(Generic[Row]):
         return sorted(titled, key=lambda column: column.last)
 
     def without(self, *titles: str) -> Table[Row]:
-        """Return the table without the columns of these titles."""
         return Table(*(column for column in self.columns if column.title not in titles))
 
     def document(self, row: Row) -> dict[str, Json]:
@@ -253,7 +252,6 @@ class Table(Generic[Row]):
         return [escaped(column.cell(row)) for column in self._read]
 
     def lines(self, rows: Iterable[Row]) -> Iterator[str]:
-        """Yield the lines of the table as text."""
         return aligned(self.header, [self.cells(row) for row in rows])
 
     def markdown(self, rows: Iterable[Row]) -> str:
@@ -263,7 +261,6 @@ class Table(Generic[Row]):
         return "".join(f"| {' | '.join(map(in_markdown, line))} |\n" for line in lines)
 
     def html(self, rows: Iterable[Row]) -> str:
-        """Return the table as HTML, for a notebook's `_repr_html_`."""
         head = _in_html("th", self.header)
         return f"<table>{head}{''.join(_in_html('td', self.cells(row)) for row in rows)}</table>"
 
@@ -283,11 +280,9 @@ class Report:
     """
 
     def to_dict(self) -> Json:
-        """Return the answer as plain data, quantities in base SI."""
         raise NotImplementedError
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
-        """Yield what people read: lines of text, and tables."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -299,11 +294,7 @@ class Report:
         return [] if first is None else [first.table.document(row) for row in first.rows]
 
     def to_frame(self) -> Any:
-        """Return `rows()` as a pandas DataFrame; a dict in a row has a column a key: `a.b`.
-
-        Raises:
-            InputError: pandas is not installed.
-        """
+        """Return `rows()` as a pandas DataFrame; a dict in a row has a column a key: `a.b`."""
         try:
             from pandas import DataFrame
         except ModuleNotFoundError as error:
@@ -314,7 +305,6 @@ class Report:
         return DataFrame([_unnested(row) for row in self.rows()])
 
     def lines(self) -> Iterator[str]:
-        """Yield what people read as lines."""
         for block in self.blocks():
             if isinstance(block, str):
                 yield block
@@ -398,7 +388,6 @@ def quantity(
 
 
 def quantity_document(found: Ranged | None, unit: str) -> Json:
-    """Return a quantity as JSON; None where it is missing."""
     if found is None:
         return None
     low, high = found.interval or (None, None)

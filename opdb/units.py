@@ -39,7 +39,6 @@ def plural(number: int, one: str, many: str | None = None) -> str:
 
 
 def show_share(value: float | None) -> str:
-    """Format a share in 0..1 as a percentage."""
     return "–" if value is None else f"{100 * value:.1f} %"
 
 

@@ -81,12 +81,10 @@ def show(report: Report, *, as_json: bool) -> None:
 
 
 def say(*lines: str) -> None:
-    """Print lines of an answer to stdout."""
     _write(lines, _stdout())
 
 
 def note(text: str, *, quiet: bool = False) -> None:
-    """Print a message to stderr; not when quiet."""
     if not quiet:
         _write(text.split("\n"), sys.stderr)
         sys.stderr.flush()
@@ -254,12 +252,10 @@ class Command(TyperCommand):
 
 
 def command_named(name: str) -> Any:
-    """Import the module of a command and return the command."""
     return command_of(name, import_module(COMMANDS[name]).run)
 
 
 def command_of(name: str, run: Callable[..., None]) -> Any:
-    """Return the command that a function is."""
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
     one.command(name, cls=Command)(taken_apart(run))
     return typer.main.get_command(one)
@@ -428,7 +424,6 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def _unwarned() -> Iterator[None]:
-    """Keep back what libraries warn of; python -W and TORCH_LOGS let it through."""
     disabled = logging.root.manager.disable
     with warnings.catch_warnings():
         if not sys.warnoptions:
@@ -442,7 +437,6 @@ def _unwarned() -> Iterator[None]:
 
 
 def _told(error: Exception, arguments: Sequence[str]) -> int:
-    """Tell of what ended a command in one message; return the exit status."""
     status, said = OpdbError.exit_status, str(error)
     if _stopped.is_set() and not isinstance(error, StoppedError):
         # A library that Ctrl-C found in the middle of something made an error of its own of it.

@@ -27,12 +27,10 @@ class Without:
 
 
 def one_of(*values: str) -> Callable[[str], list[str]]:
-    """Return what completes one of these values."""
     return lambda incomplete: _beginning(values, incomplete)
 
 
 def complete_kinds(incomplete: str) -> list[str]:
-    """Return the kinds of operators whose names begin so."""
     from opdb.kinds import KINDS
 
     return _beginning(KINDS, incomplete)
@@ -91,7 +89,6 @@ _TYPES: dict[str, Any] = {"count": int | None, "number": float | None, "switch":
 
 
 def _typed(option: Option) -> Any:
-    """Return an option of a model as typer has it."""
     return typer.Option(
         *filter(None, (option.flag, option.short)),
         metavar=option.metavar or None,

@@ -221,7 +221,6 @@ class Line:
 
     @property
     def value(self) -> str:
-        """The predicted value as people read it."""
         if self.predicted is None:
             return self.missing
         bound = _bound(self.unit) if self.is_bound else ""
@@ -391,7 +390,6 @@ ESTIMATED: Table[EstimatedShare] = Table(
 
 
 def coverage(found: Prediction) -> dict[str, float | None]:
-    """Return the measured shares of a prediction's calls, time and energy."""
     return {
         "calls": found.coverage_calls,
         "time": found.coverage_time,
@@ -509,7 +507,6 @@ REST: Table[Part] = Table(Column("what", lambda part: part.what), *_COSTS)
 
 
 def layers_document(found: Layers) -> dict[str, Json]:
-    """Return the layers, and the rest of the pass, as JSON."""
     return {"layers": LAYERS.documents(found.layers), "rest": REST.documents(found.rest)}
 
 

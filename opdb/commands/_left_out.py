@@ -118,7 +118,6 @@ def estimation(
 def _estimated(
     out: Sequence[Example], rest: Sequence[Example], learned: Estimator
 ) -> tuple[list[OperatorError], dict[str, EstimatedCosts]]:
-    """Return how far estimates of a group's operators are off, and what each method says."""
     from opdb.commands._left_out import BASELINES, apply_rule
 
     estimates = learned.estimate((e.configuration for e in out), alike_only=True)
@@ -283,7 +282,6 @@ def _listing(
 
 
 def _summary(operators: Sequence[OperatorError], runs: Sequence[ModelError]) -> dict[str, Json]:
-    """Return each method's errors, over the operators and runs that opdb estimates."""
     told = [each for each in operators if each.estimated is not None]
     names = [OURS, *(told[0].guessed if told else ())]
     return {
@@ -297,7 +295,6 @@ def _summary(operators: Sequence[OperatorError], runs: Sequence[ModelError]) -> 
 
 
 def _by_width(operators: Sequence[OperatorError]) -> list[Json]:
-    """Return the errors of times by how wide their intervals were stated."""
     found: list[Json] = []
     for low, high in pairwise(WIDTHS):
         pairs = [

@@ -364,7 +364,6 @@ def _axes(
     said: ModelSpec,
     conditions: Conditions,
 ) -> Axes:
-    """Return the values of each choice; the usual one where none is given."""
     by: list[Any] = [*algorithms_named(algorithms)] or [conditions.algorithm]
     forced = any(each is not None and each.is_forced for each in by)
     found: Axes = {
@@ -471,8 +470,6 @@ def _difference(
     new: tuple[Predicted, dict[str, Any]],
     apart: Apart,
 ) -> Difference:
-    """Return what moved between two predictions, each with the values of its choices."""
-
     def quantities(of: Figures) -> dict[str, tuple[str, Any, str]]:
         whole = [("time, 1 pass", of.time_s, "s"), ("energy, 1 pass", of.energy_j, "J")]
         return {name or unit: (name, amount, unit) for name, amount, unit in whole + lines(of)}
@@ -516,7 +513,6 @@ def _words(found: Predicted, values: dict[str, Any]) -> str:
 
 
 def _several(option: str, metavar: str, text: str, completed: Any = None) -> Any:
-    """Return an option that takes several values; a shell completes those that are listed."""
     text = f"{text}; several with commas between them."
     return typer.Option(option, metavar=metavar, autocompletion=completed, help=text)
 

@@ -60,7 +60,6 @@ class Generation:
 
     @property
     def workload(self) -> Workload:
-        """What reads the prompt."""
         return self.prefill.prediction.workload
 
     @property
@@ -92,7 +91,6 @@ class Generation:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The shares of the device's time: weights, attention, rest."""
         return work_shares(self.passes)
 
     @property
@@ -128,7 +126,6 @@ class Generation:
 
     @property
     def notes(self) -> list[str]:
-        """What the predictions had to assume, each said once."""
         made = list(dict.fromkeys(found.workload.source_version for _, found in self.passes))
         mixed = f"the passes are those of several versions of the library: {', '.join(made)}"
         notes = dict.fromkeys(note for _, found in self.passes for note in found.notes)
@@ -468,7 +465,6 @@ def _check(
     modes: Sequence[Mode],
     conditions: Conditions,
 ) -> None:
-    """Check what is asked for as far as that needs no database."""
     for mode in modes:
         lazy.predictor.check_mode(mode, MODES)
         for of_pass, _ in _passes(said, prompt, tokens):
@@ -622,7 +618,6 @@ def run(
 
 
 def _prompts(given: list[str]) -> list[int]:
-    """Read the lengths of prompts, each option's separated by commas."""
     found = []
     for text in split(given):
         if not re.fullmatch(r"-?[0-9]{1,10}", text):

@@ -33,7 +33,6 @@ HARVESTED = ("eager", "compile")
 
 
 def _by_kind(workload: Workload) -> dict[str, Json]:
-    """Return the calls and the configurations of a workload, counted by kind."""
     calls = Counter(call.configuration.title for call in workload.calls)
     distinct = Counter(configuration.title for configuration in workload.occurrences())
     return {
@@ -93,11 +92,7 @@ class Harvested(Report):
 
     @property
     def workload(self) -> Workload:
-        """The only workload.
-
-        Raises:
-            InputError: there are several, or none.
-        """
+        """The only workload."""
         if len(self.stored) != 1:
             raise InputError(f"{len(self.stored)} workloads were harvested: see workloads")
         return self.workloads[0]

@@ -87,7 +87,6 @@ class Question:
 
     @property
     def words(self) -> str:
-        """The question in a few words: "resnet50 -b 32 --mode eager"."""
         size = "" if self.said.batch_size is None else f" -b {self.said.batch_size}"
         return f"{self.model}{size} --mode {self.mode}"
 
@@ -466,14 +465,12 @@ def _on_host(found: lazy.predictor.OnHost) -> str:
 
 
 def _measured(run: RunCost | None) -> str:
-    """Return a measured time as people read it, and that its repeats disagree."""
     if run is None:
         return MISSING
     return show(run.time_s.mean, "s") + (", uneven" if run.is_uneven else "")
 
 
 def _ratio(one: Predicted) -> str:
-    """Return predicted / measured time as people read it, and that the energy is outside."""
     answer = one.answer
     energy = "; energy outside" if answer.inside_energy is False else ""
     return show_ratio(answer.attribution_time, answer.inside_time) + energy
@@ -604,7 +601,6 @@ def predict(
 
 
 def _held(spec: ModelSpec, module: Any, inputs: Any) -> ModelSpec:
-    """Return the request of a module that Python holds, called with these inputs."""
     called = ((), dict(inputs)) if isinstance(inputs, Mapping) else (inputs, {})
     parts = () if inputs is None else called
     name = f"python:{type(module).__name__}"
@@ -765,7 +761,6 @@ class Asking:
         return None if found is None else lazy.predictor.CalibratedHost(self._store, found)
 
     def _gpu_seconds(self, lacking: Sequence[Configuration]) -> float | None:
-        """Return what measuring configurations is likely to take, as their kinds' visits took."""
         if not lacking:
             return None
 
@@ -786,7 +781,6 @@ class Asking:
         return self.predictor.between(rungs, sizes_of_pass(request), question.mode, board)
 
     def _layers(self, question: Question, answer: lazy.predictor.Answer) -> Layers:
-        """Return a prediction layer by layer; tell where it takes a harvest."""
         request = checked_request(question.model, question.said)
         prediction, workload = answer.prediction, answer.prediction.workload
         check_layered(prediction)
@@ -803,7 +797,6 @@ class Asking:
 def _convolutions(
     predictor: lazy.predictor.Predictor, answer: lazy.predictor.Answer
 ) -> list[Convolution]:
-    """Return the measured convolutions of an answer, the longest first."""
     shares = [s for s in answer.prediction.parts if is_forcible(s.configuration.kind)]
     costs = predictor.costs_on(answer.prediction.board, [s.configuration for s in shares])
     return [(share, costs[share.configuration.key]) for share in shares]

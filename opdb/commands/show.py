@@ -193,7 +193,6 @@ def _costs(
     db: str | None,
     tell: Tell | None,
 ) -> Showing:
-    """Return the costs of what a question names: a kind, a configuration or a model."""
     if sort is not None and sort not in SORTS:
         raise UnknownNameError("--sort", sort, SORTS)
     what, is_key = question.model, re.fullmatch(rf"[0-9a-f]{{{LEAST_DIGITS},64}}", question.model)
@@ -219,7 +218,6 @@ def _from_largest(row: Shown, by: str) -> tuple[bool, float]:
 
 
 def _of_kind(what: str, conditions: Conditions, db: str | None, *, is_key: bool) -> Showing:
-    """Return the costs of a kind's configurations, or of those whose key begins so."""
     with predicting(db, conditions.device) as (store, predictor):
         every = store.configurations(None if is_key else [what])
         given = [each for each in every if not is_key or each.key.startswith(what)]
@@ -301,7 +299,6 @@ def _visits(standing: lazy.store.Standing, role: Role) -> int:
 
 
 def _rejected(standing: lazy.store.Standing) -> dict[str, int]:
-    """Return the rejected visits counted by why, in words."""
     found = {
         why: sum(standing.visits.get((role, why), 0) for role in COUNTED)
         for why in dict.fromkeys(REASONS.values())
@@ -362,7 +359,6 @@ def _database_line(location: str, size_bytes: int | None) -> str:
 
 
 def _status(device: str | None, db: str | None) -> Listing:
-    """Return what is measured, pending and failed on a device; on all where none is named."""
     with lazy.store.open_store(db, create=False) as store:
         if device is not None:
             device = lazy.predictor.choose_device(store, device).slug
@@ -553,7 +549,6 @@ LISTED: dict[str, Callable[[str | None], Rows[Any]]] = {
 
 
 def _listing(what: str, pattern: str | None, db: str | None, tell: Tell | None) -> Listing:
-    """Return a list of names: all, or those that a pattern matches."""
     every = LISTED[what](db)
     table, rows = every.table, every.rows
     if pattern is not None:
@@ -608,7 +603,6 @@ SETS: Table[lazy.opening.Origin] = Table(
 
 
 def _sets(db: str | None) -> Listing:
-    """Return which sets a database holds, and which it can take in."""
     is_default = db is None and not os.environ.get("OPDB_DB")
     with lazy.store.open_store(db, create=False) as store:
         found = lazy.opening.origins(store, waiting=is_default)
@@ -643,7 +637,6 @@ JOBS: Table[Json] = Table(
 
 
 def _jobs(folder: Path) -> Listing:
-    """Return what became of the jobs that `opdb submit` left in a folder."""
     found = lazy.workers.jobs_in(folder)
     counts = Counter(job["state"] for job in found)
     parts: list[str | Rows[Any]] = [Rows(JOBS, found)]

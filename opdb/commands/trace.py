@@ -226,7 +226,6 @@ def _slice(
 
 
 def _shapes(inputs: list[Json]) -> str:
-    """Return the shapes of tensors in text: "32x3x224x224, 64x3x7x7"."""
     found = []
     for each in inputs:
         if isinstance(each, dict) and "shape" in each:

@@ -253,7 +253,6 @@ class Validation(Report):
 
     @cached_property
     def whole(self) -> list[lazy.predictor.Answer]:
-        """The runs of which every call is measured."""
         return [answer for answer in self.answers if is_whole(answer)]
 
     @cached_property
@@ -263,7 +262,6 @@ class Validation(Report):
 
     @cached_property
     def uneven(self) -> list[lazy.predictor.Answer]:
-        """The whole runs whose repeats do not agree."""
         return [answer for answer in self.whole if _truth(answer).is_uneven]
 
     @cached_property
@@ -374,7 +372,6 @@ KINDS: Table[OfKind] = Table(
 def _duplicates(
     store: lazy.store.Store, predictor: lazy.predictor.Predictor, models: Collection[str]
 ) -> Listing:
-    """Compare independent measurements of one configuration: do they agree?"""
     found: list[Pair] = []
     for board in store.boards(predictor.device.slug):
         if store.outcomes(lazy.store.VisitFilter(board.device, board=board.uuid, role="duplicate")):
@@ -449,7 +446,6 @@ TRANSFERS: Table[lazy.predictor.Transfer] = Table(
 def _transfers(
     store: lazy.store.Store, predictor: lazy.predictor.Predictor, models: Collection[str]
 ) -> Listing:
-    """Predict runs from another board's costs alone: as they are, and multiplied by factors."""
     found = predictor.transfers(models)
     if not found:
         raise InputError("no measured run is covered by the costs of another board of the device")
@@ -512,7 +508,6 @@ KERNELS: Table[Launched] = Table(
 def _same_kernels(
     store: lazy.store.Store, predictor: lazy.predictor.Predictor, models: Collection[str]
 ) -> Listing:
-    """Compare the kernels that runs launched with their operators'."""
     found = [
         (workload, run, launches)
         for workload, run in predictor.runs(models)

@@ -38,11 +38,7 @@ class Derivation(Report):
     boards: Sequence[tuple[Board, Derived]]
 
     def check(self) -> None:
-        """Check that the stored costs are what the visits say.
-
-        Raises:
-            CheckError: those of a board are not.
-        """
+        """Check that the stored costs are what the visits say."""
         differing = [found.board for _, found in self.boards if not found.is_as_stored]
         if differing:
             raise CheckError(
@@ -51,11 +47,9 @@ class Derivation(Report):
             )
 
     def to_dict(self) -> Json:
-        """Return each board with its changes."""
         return BOARDS.documents(self.boards)
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
-        """Yield the boards."""
         yield Rows(BOARDS, self.boards)
 
 

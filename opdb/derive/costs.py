@@ -142,7 +142,6 @@ def _check(name: str, other: float | None, mean: float) -> list[str]:
 
 
 def _dynamic_j(stretch: Stretch, call_s: float, base_power_w: float | None) -> float | None:
-    """Return one call's energy above base power: (P - P_base) · t / busy share."""
     power = stretch_power_w(stretch)
     if power is None or base_power_w is None:
         return None
@@ -228,7 +227,6 @@ def longer_s(visit: Visit, before: Before) -> float:
 
 
 def _eager_time_s(visit: Visit) -> float | None:
-    """Return the device's time of one eager call, less what restoring took of it."""
     if visit.stretch is None or not visit.stretch.eager_times_s:
         return None
     eager_s = statistics.median(visit.stretch.eager_times_s)

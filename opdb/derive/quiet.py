@@ -43,7 +43,6 @@ def quietest(totals_s: Sequence[float]) -> list[int]:
 
 
 def quiet_time_s(blocks_s: Sequence[float]) -> float:
-    """Return the mean of the lowest tenth of blocks."""
     return statistics.fmean(blocks_s[place] for place in quietest(blocks_s))
 
 

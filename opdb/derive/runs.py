@@ -194,6 +194,5 @@ def compare_launches(
 
 
 def _sort_of(name: str) -> str:
-    """Return a kernel's name; of one that inductor generated, its sort."""
     generated = _GENERATED.fullmatch(name)
     return generated[1] if generated else name

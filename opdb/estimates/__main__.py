@@ -26,7 +26,6 @@ class Lesson(Report):
     estimator: Estimator
 
     def to_dict(self) -> Json:
-        """Return what was learned of each family."""
         estimator = self.estimator
         return {
             "device": estimator.device,
@@ -44,7 +43,6 @@ class Lesson(Report):
         }
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
-        """Yield a line for each family."""
         told = self.to_dict()
         yield (
             f"{told['device']}: learned from {told['configurations']} configurations, as board "

@@ -605,7 +605,6 @@ def to_document(estimator: Estimator) -> Json:
 
 
 def from_document(document: Json) -> Estimator:
-    """Read an estimator back."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else document
         raise InputError(

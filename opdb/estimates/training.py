@@ -325,7 +325,6 @@ def placed(
 
 
 def _process(columns: Sequence[str], places: Matrix, values: Matrix) -> Process:
-    """Learn the kernel from some points, and keep all points."""
     mean = round(float(values.mean()), 6)
     drawn = np.random.default_rng(0).permutation(len(places))[:MOST_TUNED]
     names = [KIND if column.startswith(KIND) else column for column in columns]

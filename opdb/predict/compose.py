@@ -73,7 +73,6 @@ class Share:
 
     @property
     def launches(self) -> bool:
-        """Whether its calls run on the device; a view, say, does not."""
         return get_kind(self.configuration.kind).launches(self.configuration)
 
 
@@ -391,7 +390,6 @@ class Prediction:
 
     @property
     def time_complete(self) -> bool:
-        """Whether the time is that of all calls, not a lower bound."""
         return not self.lacking and not self.workload.unsupported
 
     @property

@@ -534,7 +534,6 @@ def _times(count: int, value: float | None) -> float | None:
 
 
 def check_layered(prediction: Prediction) -> None:
-    """Check that a prediction has layers."""
     workload = prediction.workload
     if workload.compiled_for is not None:
         raise InputError(

@@ -486,7 +486,6 @@ def _work(configuration: Configuration) -> int:
 
 
 def _curved(parts: Sequence[tuple[float, Configuration]], at: Configuration) -> float:
-    """Return the work of a call over that on the straight line between other calls."""
     straight = sum(share * _work(each) for share, each in parts)
     return _work(at) / straight if straight > 0 else 1.0
 

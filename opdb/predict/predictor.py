@@ -271,7 +271,6 @@ class CalibratedHost:
 
     @cached_property
     def times_s(self) -> Mapping[CallForm, float]:
-        """The quiet times of the calls (seconds)."""
         return {
             (key, form): quantity.mean
             for key, forms in host_quantities(self.calibration.visits).items()
@@ -485,7 +484,6 @@ class Predictor(BoardData):
         return look(rungs, costs, dict(sizes))
 
     def _host_factor(self, host: CalibratedHost, board: str) -> HostFactor | None:
-        """Return how many times as long a host takes as a board's; None where that is not known."""
         times_s = self.host_times_s(_called(host.workloads), board)
         return host_factor(host.times_s, times_s, map(_counts, host.workloads))
 
@@ -583,7 +581,6 @@ class Predictor(BoardData):
         return sorted(found, key=lambda transfer: transfer.raw.order)
 
     def _transfer(self, workload: Workload, mode: Mode, board: str, origin: str) -> Transfer | None:
-        """Predict for a board from another's costs; None where these do not cover the workload."""
         costs = self.own(workload.occurrences(), origin)
         if len(costs) < len(workload.occurrences()):
             return None
@@ -635,7 +632,6 @@ def predictor_for(
 
 
 def check_mode(mode: Mode, among: Sequence[Mode] = MODES) -> None:
-    """Check that a mode is among those that can be predicted."""
     if mode not in among:
         raise InputError(f"mode {mode!r} cannot be predicted here; use {', '.join(among)}")
 

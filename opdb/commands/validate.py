@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal, cast, get_args
@@ -14,15 +14,14 @@ import typer
 from opdb.cli import console, options
 from opdb.commands import _lazy as lazy
 from opdb.commands.predict import Tell, check_share, predicting
-from opdb.derive.boards import Agreement, Factor, Factors, Pair, agreement, pairs
-from opdb.derive.boards import in_words as factors_in_words
+from opdb.derive.boards import Agreement, Factor, Pair, agreement, pairs
 from opdb.derive.runs import Launches, RunCost
 from opdb.errors import CheckError, InputError, UnknownNameError
 from opdb.garbage import gc_off_to_the_end
 from opdb.predict.figures import Amount, energy_of, time_of
 from opdb.records import Json, Mode, ModelRun, Workload
-from opdb.spec import describe, parse_mode, workload_columns
-from opdb.tables import RATIO, SHARE, Column, Listing, Report, Rows, Table, quantity
+from opdb.spec import parse_mode, workload_columns
+from opdb.tables import RATIO, Column, Listing, Report, Rows, Table, quantity
 from opdb.units import plural, short_board, show_ratio, show_share
 
 PANEL = "predict"
@@ -154,7 +153,7 @@ def _asdict(found: Any) -> Json:
     return found and asdict(found)
 
 
-_RUN: tuple[Column[lazy.predictor.Answer], ...] = (
+RUNS: Table[lazy.predictor.Answer] = Table(
     *workload_columns(lambda answer: answer.prediction.workload),
     Column("mode", lambda answer: answer.prediction.mode, title="mode"),
     Column(
@@ -163,10 +162,6 @@ _RUN: tuple[Column[lazy.predictor.Answer], ...] = (
         title="board",
         text=lambda answer: short_board(answer.prediction.board),
     ),
-)
-
-RUNS: Table[lazy.predictor.Answer] = Table(
-    *_RUN,
     Column("coverage_calls", lambda answer: answer.prediction.coverage_calls),
     Column("brought", lambda answer: answer.brought),
     quantity("predicted_time_s", "s", partial(predicted, measure="time"), title="time"),
@@ -195,16 +190,6 @@ RUNS: Table[lazy.predictor.Answer] = Table(
     Column("repeat_spread", lambda answer: _truth(answer).spread),
     Column("host_slowdown", lambda answer: _asdict(_truth(answer).slowdown)),
     Column("flags", lambda answer: list(_truth(answer).flags)),
-)
-
-INCOMPLETE: Table[lazy.predictor.Answer] = Table(
-    *_RUN,
-    Column(
-        "coverage_calls",
-        lambda answer: answer.prediction.coverage_calls,
-        title="calls covered",
-        unit=SHARE,
-    ),
 )
 
 
@@ -289,25 +274,14 @@ class Validation(Report):
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
         if self.whole:
-            places = [(a.prediction.workload.key, a.prediction.mode) for a in self.whole]
-            on_several_boards = len(set(places)) < len(places)
-            yield Rows(RUNS if on_several_boards else RUNS.without("board"), self.whole)
+            yield Rows(RUNS, self.whole)
             yield Rows(REGIMES, groups(self.whole))
         yield from self._in_words()
         if self.incomplete:
             count = plural(len(self.incomplete), "run")
-            yield f"left out, for not all calls are measured: {count}"
-            yield Rows(INCOMPLETE, self.incomplete)
+            yield f"left out, for not all calls are measured: {count} (--json lists them)"
 
     def _in_words(self) -> Iterator[str]:
-        runs = plural(len(self.whole), "run")
-        if borrowed := sum(answer.brought > 0 for answer in self.whole):
-            yield (
-                f"{runs}, {borrowed} of them with costs of operators that only other boards "
-                "measured"
-            )
-        if self.uneven:
-            yield f"{plural(len(self.uneven), 'run')} of which no three repeats agree within 3 %"
         for name, errors in self.summary.items():
             if errors:
                 yield (
@@ -318,16 +292,10 @@ class Validation(Report):
                 )
 
 
-SHOWN = 12
-"""How many kernels of a run people are shown; --json has all."""
-
 UNCOMPILED = "what the models are compiled to is not known (opdb harvest … --mode compile)"
 
 
 # Duplicates
-
-OfKind = tuple[str, Sequence[tuple[Pair, str]]]
-"""A kind, and its pairs of independent measurements of one configuration."""
 
 
 def _agreement(pairs: Sequence[tuple[Pair, str]], measure: Measure) -> Agreement | None:
@@ -351,24 +319,6 @@ PAIRS: Table[tuple[Pair, str]] = Table(
 )
 
 
-def _of_kind(measure: Measure) -> tuple[Column[OfKind], ...]:
-    def share(name: str) -> Callable[[OfKind], str]:
-        return lambda row: show_share(getattr(_agreement(row[1], measure), name, None))
-
-    return (
-        Column(title=f"{measure}: inside", text=share("share_inside")),
-        Column(title="median apart", text=share("median_difference")),
-    )
-
-
-KINDS: Table[OfKind] = Table(
-    Column("kind", lambda row: row[0], title="kind"),
-    Column("pairs", lambda row: len(row[1]), title="pairs"),
-    *_of_kind("time"),
-    *_of_kind("energy"),
-)
-
-
 def _duplicates(
     store: lazy.store.Store, predictor: lazy.predictor.Predictor, models: Collection[str]
 ) -> Listing:
@@ -383,20 +333,18 @@ def _duplicates(
         raise InputError("nothing was measured twice over yet; opdb bench does so on the device")
     kind_of = {c.key: c.kind for c in store.configurations()}
     named = [(pair, kind_of[pair.configuration]) for pair in found]
-    by_kind: dict[str, list[tuple[Pair, str]]] = {}
-    for pair, kind in named:
-        by_kind.setdefault(kind, []).append((pair, kind))
     both = {measure: _agreement(named, measure) for measure in MEASURES}
     summary: dict[str, Json] = {"pairs": len(named)}
     summary |= {f"share_inside_{m}": a and a.share_inside for m, a in both.items()}
     summary |= {f"median_difference_{m}": a and a.median_difference for m, a in both.items()}
-    return Listing(
-        {"duplicates": summary, "rows": PAIRS.documents(named)},
-        [
-            Rows(KINDS, [*sorted(by_kind.items()), ("all", named)]),
-            "inside: two independent measurements agree within their combined 95 % interval",
-        ],
-    )
+    lines = [
+        f"{measure}: {show_share(of.share_inside)} of {of.pairs} pairs of independent measurements "
+        f"agree within their combined 95 % interval, {show_share(of.median_difference)} apart at "
+        "the median"
+        for measure, of in both.items()
+        if of is not None
+    ]
+    return Listing({"duplicates": summary, "rows": PAIRS.documents(named)}, lines)
 
 
 # Other boards
@@ -456,11 +404,6 @@ def _transfers(
         for measure in MEASURES
     }
     parts: list[str | Rows[Any]] = [Rows(TRANSFERS, found)]
-    between: dict[tuple[str, str], Factors] = {}
-    for each in found:
-        between.setdefault((each.raw.prediction.board, each.origin), each.factors)
-    for (board, origin), by in between.items():
-        parts.append(f"from {short_board(origin)} to {short_board(board)}: {factors_in_words(by)}")
     for measure, errors in summary.items():
         raw, factored = errors["raw"], errors["factored"]
         if raw and factored:
@@ -516,13 +459,6 @@ def _same_kernels(
     if not found:
         raise InputError("no measured run saw its kernels; run opdb measure on a GPU")
     parts: list[str | Rows[Any]] = [Rows(KERNELS, found)]
-    for workload, run, launches in found:
-        if launches.agree:
-            continue
-        parts += ["", f"{workload.name} {describe(workload)} {run.mode}: {in_words(launches)}"]
-        for whose, kernels in (("model", launches.model), ("operators", launches.operators)):
-            first = list(kernels.items())[:SHOWN]
-            parts += [f"  {whose} {count} × {name}" for name, count in first]
     same = sum(launches.agree for _, _, launches in found)
     parts.append(
         f"runs that launched exactly the kernels of their operators: {same} of {len(found)}"

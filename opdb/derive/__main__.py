@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,10 +10,10 @@ from opdb.cli import main, options
 from opdb.cli.console import progress, show
 from opdb.errors import CheckError
 from opdb.predict.predictor import choose_device
-from opdb.records import Board, Json
+from opdb.records import Board
 from opdb.store import open_store
 from opdb.store.deriving import Derived, derived
-from opdb.tables import SHARE, Column, Report, Rows, Table
+from opdb.tables import SHARE, Column, Listing, Rows, Table
 
 BOARDS: Table[tuple[Board, Derived]] = Table(
     Column("board", lambda row: row[1].board, title="board"),
@@ -29,28 +27,6 @@ BOARDS: Table[tuple[Board, Derived]] = Table(
     Column(title="energy by", get=lambda row: row[1].energy, unit=SHARE),
 )
 """A board, and how far its derived costs are from the stored ones."""
-
-
-@dataclass(frozen=True)
-class Derivation(Report):
-    """Some boards' costs, derived anew."""
-
-    boards: Sequence[tuple[Board, Derived]]
-
-    def check(self) -> None:
-        """Check that the stored costs are what the visits say."""
-        differing = [found.board for _, found in self.boards if not found.is_as_stored]
-        if differing:
-            raise CheckError(
-                f"the stored costs of {', '.join(differing)} are not what the visits say; "
-                "python -m opdb.derive puts that right"
-            )
-
-    def to_dict(self) -> Json:
-        return BOARDS.documents(self.boards)
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        yield Rows(BOARDS, self.boards)
 
 
 def run(
@@ -81,10 +57,13 @@ def run(
                     store.replace_costs(board.uuid, one.costs)
                 found.append((board, one))
                 shown.done()
-    derivation = Derivation(found)
-    show(derivation, as_json=as_json)
-    if check:
-        derivation.check()
+    show(Listing(BOARDS.documents(found), [Rows(BOARDS, found)]), as_json=as_json)
+    differing = [one.board for _, one in found if not one.is_as_stored]
+    if check and differing:
+        raise CheckError(
+            f"the stored costs of {', '.join(differing)} are not what the visits say; "
+            "python -m opdb.derive puts that right"
+        )
 
 
 if __name__ == "__main__":

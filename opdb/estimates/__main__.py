@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,44 +13,36 @@ from opdb.learning import learn
 from opdb.predict.predictor import predictor_for
 from opdb.records import Json
 from opdb.store import open_store
-from opdb.tables import Report, Rows
+from opdb.tables import Listing
 from opdb.units import plural
 
 
-@dataclass(frozen=True)
-class Lesson(Report):
-    """What was learned: from how many configurations, of which kinds and dtypes, by family."""
-
-    estimator: Estimator
-
-    def to_dict(self) -> Json:
-        estimator = self.estimator
-        return {
-            "device": estimator.device,
-            "board": estimator.board,
-            "trained_at": estimator.trained_at,
-            "configurations": estimator.configurations,
-            "families": {
-                name: {
-                    "points": len(learned.time.points),
-                    "kinds": sorted(learned.levels),
-                    "dtypes": sorted(learned.dtypes),
-                }
-                for name, learned in sorted(estimator.families.items())
-            },
+def _listing(estimator: Estimator) -> Listing:
+    families: dict[str, Json] = {
+        name: {
+            "points": len(learned.time.points),
+            "kinds": sorted(learned.levels),
+            "dtypes": sorted(learned.dtypes),
         }
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        told = self.to_dict()
-        yield (
-            f"{told['device']}: learned from {told['configurations']} configurations, as board "
-            f"{told['board']} has them"
-        )
-        for name, family in told["families"].items():
-            yield (
-                f"{name}: {family['points']} of {plural(len(family['kinds']), 'kind')}, "
-                f"in {', '.join(family['dtypes'])}"
-            )
+        for name, learned in sorted(estimator.families.items())
+    }
+    document = {
+        "device": estimator.device,
+        "board": estimator.board,
+        "trained_at": estimator.trained_at,
+        "configurations": estimator.configurations,
+        "families": families,
+    }
+    lines = [
+        f"{name}: {family['points']} of {plural(len(family['kinds']), 'kind')}, "
+        f"in {', '.join(family['dtypes'])}"
+        for name, family in families.items()
+    ]
+    first = (
+        f"{estimator.device}: learned from {estimator.configurations} configurations, as board "
+        f"{estimator.board} has them"
+    )
+    return Listing(document, [first, *lines])
 
 
 def run(
@@ -81,7 +71,7 @@ def run(
         chosen = None if board is None else predictor.board(board)
         note("learning from thousands of configurations takes some minutes", quiet=quiet)
         estimator = learn(store, predictor, chosen)
-    show(Lesson(estimator), as_json=as_json)
+    show(_listing(estimator), as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -84,8 +84,6 @@ def test_models_choose_and_people_are_shown_a_table(opdb: Opdb, h200: Path) -> N
     found = opdb.json("validate", "resnet152")
     assert len(told) == len(found["rows"])
     assert [line for line in lines if line.startswith("that board")], "regimes are summed up"
-    one = opdb("validate", "swin_t").out
-    assert "GPU-" not in one, "one board needs no column"
 
 
 def test_regimes_hold_each_run_once_and_borrowed_costs_stand_apart(opdb: Opdb, h200: Path) -> None:
@@ -141,7 +139,6 @@ def test_costs_of_another_board_with_and_without_factors(opdb: Opdb, h200: Path)
     lines = ran.out.splitlines()
     told = len([line for line in lines if line.startswith("resnet50")])
     assert told == len([row for row in rows if row["model"] == "resnet50"]) >= 16
-    assert any(line.startswith("from GPU-c1e7cfda to GPU-ea87fd5f: time × ") for line in lines)
 
 
 def test_models_launch_their_operators_kernels(opdb: Opdb, h200: Path) -> None:
@@ -172,7 +169,6 @@ def test_models_launch_their_operators_kernels(opdb: Opdb, h200: Path) -> None:
     assert row["model"] == "resnet18" and not row["agree"] and row["model_alone"]
     assert set(row["operators_alone"]) == {"another"}
     out = opdb("validate", "--kernels", "resnet18").out
-    assert f"operators {row['operators_alone']['another']} × another" in out
     assert re.search(r"^runs that launched exactly .*: 0 of \d+$", out, re.MULTILINE)
 
 
@@ -221,8 +217,7 @@ def test_duplicates_are_held_against_measurements(opdb: Opdb, h200: Path) -> Non
     assert found["duplicates"]["share_inside_time"] == 1, "a copy agrees with itself"
     assert found["duplicates"]["median_difference_energy"] == 0
     out = opdb("validate", "--duplicates", "resnet50").out
-    assert out.splitlines()[-2].split()[:2] == ["all", str(count)]
-    assert any(line.startswith("conv2d") for line in out.splitlines())
+    assert out.startswith(f"time: 100.0 % of {count} pairs")
 
 
 def test_runs_of_which_a_part_is_missing_stand_apart(opdb: Opdb, h200: Path) -> None:
@@ -238,7 +233,6 @@ def test_runs_of_which_a_part_is_missing_stand_apart(opdb: Opdb, h200: Path) -> 
     assert found["summary"]["time"]["count"] == len(found["rows"])
     told = opdb("validate", "vgg16", "vit_b_16").out.splitlines()
     [head] = [line for line in told if line.startswith("left out, for not all")]
-    assert head.endswith(f": {len(found['incomplete'])} runs")
-    assert all(line.startswith("vgg16 ") for line in told[told.index(head) + 2 :])
+    assert f": {len(found['incomplete'])} runs" in head
     ran = opdb("validate", "vgg16", "--within", "0.5")
     assert ran.status == 1 and "no run has all its calls measured" in ran.err

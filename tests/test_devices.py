@@ -140,7 +140,7 @@ def test_a_database_of_ones_own_takes_nothing_in(
         monkeypatch.setenv("OPDB_DB", own)
     with open_store(None if variable else own) as store:
         fill(store)
-        said = r"nothing of device 'nvidia-other'; .* \(0 MB, some 1 s\): opdb import .*other"
+        said = r"nothing of device 'nvidia-other'; .* measurements: opdb import .*other"
         for name in ("nvidia-other", "OTHER"):
             with pytest.raises(InputError, match=said):
                 choose_device(store, name)

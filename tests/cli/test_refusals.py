@@ -129,7 +129,6 @@ bench relu --algorithm fft              | opdb bench conv2d, not relu
 build models --mode grpah --device cpu  | unknown --mode 'grpah'; did you mean 'graph'
 build models --mode compile --device cpu    | mode 'compile' cannot be predicted here; use eager
 build models --dtype int3 --device cpu  | unknown --dtype 'int3'
-build models --write --device cpu       | --write is for --plan
 sweep tests.sweep.models:small --algorithm winogard --device cpu    | did you mean 'winograd'
 sweep tests.sweep.models:small --stage quik --device cpu            | did you mean 'quick'
 sweep tests.sweep.models:small --mode compile --device cpu          | unknown --mode of a sweep
@@ -187,7 +186,6 @@ sweep tests.sweep.models:small --devices 0 --device cpu             | give one o
 bench --device cpu --devices cpu,cpu    | give one of them
 bench --devices nine                    | 'nine' is no device
 measure mlp --devices cpu,,cpu          | '' is no device
-build mlp --plan --devices cpu,cpu      | a plan measures nothing
 submit slurm --time soon -- bench       | --time
 """
 

@@ -64,18 +64,6 @@ def test_what_only_looks_changes_nothing(
     assert content(database) == held
 
 
-def test_a_plan_writes_the_list_where_that_is_asked(
-    opdb: Opdb, database: Path, folder: Path
-) -> None:
-    listed = folder / "models/significant.yml"
-    before = listed.read_text()
-    assert opdb("build", "models", "--plan", "--device", "cpu").status == 0
-    assert listed.read_text() == before
-    ran = opdb("build", "models", "--plan", "--write", "--device", "cpu")
-    assert ran.status == 0, ran.err
-    assert listed.read_text() != before
-
-
 @pytest.mark.parametrize("asked", [("harvest",), ("build", "--device", "cpu", "--target", "0.01")])
 def test_the_file_of_a_checkout_is_marked_by_its_own_database_alone(
     opdb: Opdb, tmp_path: Path, asked: tuple[str, ...]

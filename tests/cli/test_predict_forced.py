@@ -56,7 +56,6 @@ def test_what_an_algorithm_cannot_run_is_missing_with_the_reason(benched: Opdb) 
     told = benched("predict", SMALL, "--algorithm", "fft").out
     assert "graph, convolutions by fft, on " in told and REFUSAL in told
     assert "to measure what is missing" not in told, "no bench measures what is unsupported"
-    assert "opdb predict MODEL --algorithm NAME" in benched("show").out
 
 
 def test_each_convolution_is_shown_with_what_a_call_was_benched_to_cost(benched: Opdb) -> None:

@@ -6,14 +6,17 @@ somebody else's is left exactly as it was.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from sqlalchemy import (
     Connection,
@@ -21,6 +24,7 @@ from sqlalchemy import (
     Index,
     Select,
     Table,
+    Transaction,
     create_engine,
     event,
     insert,
@@ -37,12 +41,70 @@ from opdb.store.rows import Codec, NewRow, Record, numbers
 from opdb.store.schema import SCHEMA, metadata, opdb_schema
 from opdb.tables import masked
 
+# waiting for a lock
+
+SAID_AFTER_S = 30.0
+"""How long a writer waits before it says so."""
+
+_LOCKED = ("database is locked", "lock timeout")
+"""The messages of SQLite and PostgreSQL about a lock that another process holds."""
+
+_PAUSE_S = 0.02
+
+_log = logging.getLogger("opdb")
+
+Done = TypeVar("Done")
+
+
+def patiently(attempt: Callable[[], Done], name: str, *, wait: bool = True) -> Done:
+    """Return the result of an attempt, repeated for as long as another process holds a lock.
+
+    `name` is the database's; one attempt waits a moment itself. After a while a warning says so,
+    once. Without `wait` there is one attempt.
+
+    Raises:
+        DBAPIError, sqlite3.Error: it fails otherwise, or because of a lock and is not to wait.
+        KeyboardInterrupt: Ctrl-C ended the wait; its text says what is stored.
+    """
+    since_s, attempts, warned = time.monotonic(), 0, False
+    try:
+        while True:
+            try:
+                return attempt()
+            except (DBAPIError, sqlite3.Error) as error:
+                if not wait or not _is_of_a_lock(error):
+                    raise
+            attempts += 1
+            if not warned and time.monotonic() - since_s > SAID_AFTER_S:
+                warned = True
+                _log.warning(
+                    "opdb: database %s: another process holds it locked; this one waits until it "
+                    "is free, and what it found is kept (Ctrl-C ends the wait)",
+                    name,
+                )
+            time.sleep(_PAUSE_S)
+    except KeyboardInterrupt as error:
+        if not attempts:
+            raise
+        raise KeyboardInterrupt(
+            f"interrupted while another process held database {name} locked; what was stored "
+            "before stands, what waited to be stored is lost"
+        ) from error
+
+
+def _is_of_a_lock(error: DBAPIError | sqlite3.Error) -> bool:
+    said = str(error.orig if isinstance(error, DBAPIError) else error)
+    return any(sign in said for sign in _LOCKED)
+
+
 # files and engines
 
 FILE_NAME = "opdb.sqlite"
-_BUSY_TIMEOUT_S = 60.0
-"""How long a writer waits for another; SQLite waits itself, and sees Ctrl-C after that."""
+_BUSY_TIMEOUT_S = 30.0
+"""How long SQLite itself waits for a lock, deaf to Ctrl-C: a reader, for the moment of a commit."""
 
+_TRIED_S = 0.1
+"""How long it waits in one attempt of a writer, which `patiently` repeats."""
 _ASIDE = {
     "page_size": 16 * 1024,  # fewer to write, all else alike
     "journal_mode": "OFF",
@@ -292,8 +354,21 @@ def _write_aside(connection: Any, _record: Any) -> None:
 
 def _begin(connection: Connection) -> None:
     # A writer takes its lock at once: one that starts by reading could find itself outdated.
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN EXCLUSIVE" if writes else "BEGIN")
+    if connection.get_execution_options().get("writes", False):
+        driver = connection.connection.driver_connection
+        _try(driver, lambda: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    else:
+        connection.exec_driver_sql("BEGIN")
+
+
+def _try(driver: Any, work: Callable[[], object]) -> None:
+    """Do what needs a lock; SQLite waits for it no longer than one attempt should."""
+    driver.execute(f"PRAGMA busy_timeout = {round(1000 * min(_TRIED_S, _BUSY_TIMEOUT_S))}")
+    try:
+        work()
+    finally:
+        with suppress(sqlite3.Error):  # an interrupt may have closed it
+            driver.execute(f"PRAGMA busy_timeout = {round(1000 * _BUSY_TIMEOUT_S)}")
 
 
 def _give_up(connection: Any, _record: Any, _error: BaseException | None) -> None:
@@ -304,11 +379,16 @@ def _give_up(connection: Any, _record: Any, _error: BaseException | None) -> Non
 
 
 def keep_journal(engine: Engine) -> None:
-    """Let an SQLite database keep a journal from now on: readers and a writer then work at once."""
+    """Let an SQLite database keep a journal from now on: readers and a writer then work at once.
+
+    For that it must be alone, and SQLite waits for nobody here: of several processes that create
+    one database, all but one would fail.
+    """
     with engine.connect() as connection:
         driver = connection.connection.driver_connection
         assert driver is not None
-        driver.execute("PRAGMA journal_mode = WAL")
+        switch = partial(driver.execute, "PRAGMA journal_mode = WAL")
+        patiently(lambda: _try(driver, switch), _named(engine))
 
 
 @contextmanager
@@ -339,23 +419,27 @@ def _indices() -> list[Index]:
 def written_alone(engine: Engine) -> Iterator[Connection]:
     """Yield a connection within one transaction, while nobody else writes."""
     with (
-        engine.connect().execution_options(writes=True) as connection,
-        connection.begin(),
+        engine.connect().execution_options(writes="alone") as connection,
+        patiently(connection.begin, _named(engine)),
     ):
         yield connection
+
+
+def _named(engine: Engine) -> str:
+    return shown(engine.url.render_as_string(hide_password=False))
 
 
 def _prepare(engine: Engine, url: str, *, journal: bool) -> None:
     with engine.connect() as connection:
         if _is_current(connection, url):
             return
+    if engine.dialect.name == "sqlite" and journal:
+        keep_journal(engine)
     with written_alone(engine) as connection:
         # Another process may have created it between the look and the lock.
         if not _is_current(connection, url):
             metadata.create_all(connection, checkfirst=False)
             connection.execute(insert(opdb_schema).values(number=SCHEMA))
-    if engine.dialect.name == "sqlite" and journal:
-        keep_journal(engine)
 
 
 def _is_current(connection: Connection, url: str) -> bool:
@@ -411,7 +495,7 @@ def check_held(connection: Connection, claim: Claim) -> None:
     """
     table = schema.claim
     query = select(table.c.worker).where(table.c.scope == claim.scope, table.c.task == claim.task)
-    if connection.execute(query).scalar() != claim.worker:
+    if connection.execute(query.with_for_update()).scalar() != claim.worker:
         raise ClaimLostError(
             f"another worker took {claim.task.rpartition(' ')[2][:12]} over, as this one gave no "
             f"sign for {LEASE_S:.0f} s; what it measured of it just now is not stored"
@@ -431,6 +515,8 @@ class Connected:
         """Wrap an engine that `open_store` has checked."""
         self.url = url
         self._engine = engine
+        self._writer: Connection | None = None
+        self._hurried = False
 
     def __enter__(self) -> Self:
         return self
@@ -445,6 +531,7 @@ class Connected:
 
     def close(self) -> None:
         """Close the connections."""
+        self._end_interrupted()
         self._engine.dispose()
 
     @property
@@ -485,16 +572,43 @@ class Connected:
             return [codec.read(row) for row in connection.execute(query).mappings()]
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, *, alone: bool = False) -> Iterator[Connection]:
         """Yield a connection within one transaction, undone if the block fails.
 
-        One writes at a time; blocks do not nest. Where another process is in, this one waits.
+        SQLite lets one writer in at a time; PostgreSQL many, unless one asks to be alone. Blocks
+        do not nest. Where another process is in, this one waits for as long as that takes.
 
         Raises:
-            DatabaseError: the database cannot be written, or another process holds it for long.
+            DatabaseError: the database cannot be written; or another process is in, after Ctrl-C
+                ended a wait: what tidies up then waits no more.
         """
-        with explained(self.url), written_alone(self._engine) as connection:
-            yield connection
+        self._end_interrupted()
+        with explained(self.url):
+            self._writer = self._engine.connect()
+            with (
+                self._writer.execution_options(writes="alone" if alone else True) as connection,
+                self._begun(connection),
+            ):
+                yield connection
+
+    def _begun(self, connection: Connection) -> Transaction:
+        try:
+            begun = patiently(connection.begin, self.location, wait=not self._hurried)
+        except KeyboardInterrupt:
+            self._hurried = True
+            raise
+        self._hurried = False
+        return begun
+
+    def _end_interrupted(self) -> None:
+        """End the last write where Ctrl-C struck between its beginning and its block.
+
+        Its traceback keeps it open, and what tidies up after it would wait for its lock.
+        """
+        left, self._writer = self._writer, None
+        if left is not None and not left.closed:
+            left.invalidate()
+            left.close()
 
     def insert_referring(
         self,

@@ -194,7 +194,7 @@ def import_set(
     """
     name, seen = source or (str(folder.resolve()), fingerprint(folder))
     contents = proved(read_set(folder)) if contents is None else contents
-    with store.writing() as connection:
+    with store.writing(alone=True) as connection:
         before = _counts(connection)
         visited = _visited(connection, name)
         number = _forget_source(connection, name, seen)

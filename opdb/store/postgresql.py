@@ -9,8 +9,11 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
 
 CONNECT_TIMEOUT_S = 10
-LOCK_TIMEOUT_S = 600
-"""How long a writer waits for another."""
+LOCK_TIMEOUT_S = 30
+"""How long a statement waits for a row that another transaction is about to change."""
+
+TRIED_S = 1
+"""How long one attempt of a writer waits to be let in; `patiently` repeats it."""
 
 _AGREED = 0x6F706462
 """The advisory lock that every opdb takes to write: "opdb" in ASCII."""
@@ -64,11 +67,20 @@ def _configure(connection: Any, _record: Any) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    """Give readers one consistent look; let one writer in at a time, as SQLite does."""
-    if connection.get_execution_options().get("writes", False):
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_AGREED})")
-    else:
+    """Give readers one consistent look; let writers in together, or one that must be alone.
+
+    An import counts visits anew and an upgrade alters tables: nobody else may write meanwhile.
+    """
+    writes = connection.get_execution_options().get("writes", False)
+    if not writes:
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return
+    kind = "pg_advisory_xact_lock" if writes == "alone" else "pg_advisory_xact_lock_shared"
+    # In one statement, so in one trip to the server; a target list is evaluated from the left.
+    connection.exec_driver_sql(
+        f"SELECT set_config('lock_timeout', '{TRIED_S}s', true), {kind}({_AGREED}), "
+        f"set_config('lock_timeout', '{LOCK_TIMEOUT_S}s', true)"
+    )
 
 
 def may_write(connection: Connection) -> bool:

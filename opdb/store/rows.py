@@ -239,6 +239,11 @@ def upsert_columns(
 
     With `no_less` it is replaced by a row that holds at least as much in this column.
     """
+    if connection.dialect.name == "postgresql":
+        # Many write at once: each locks rows in the same order, so that no two wait in a circle.
+        places = list(zip(*(new[name] for name in identity), strict=True))
+        order = sorted(range(len(places)), key=places.__getitem__)
+        new = {name: [values[row] for row in order] for name, values in new.items()}
     statement = insert_into(connection, table)
     rest = [name for name in new if name not in identity]
     if replace and rest:

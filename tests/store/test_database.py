@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import resource
 import shutil
@@ -9,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
@@ -233,14 +235,30 @@ def test_a_value_of_another_type_is_a_damaged_row(
         store.campaigns(samples.DEVICE.slug)
 
 
-def test_a_writer_waits_for_the_one_before(filled: Store, url: str) -> None:
+def test_a_writer_waits_for_the_one_before(
+    filled: Store, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opdb.store.postgresql.TRIED_S", 0.1)
     with open_store(url) as other, ThreadPoolExecutor(1) as pool:
-        with filled.writing():
+        with filled.writing(alone=True):
             assert len(other.visits("GPU-1")) == 3  # a writer keeps no reader waiting
             late = pool.submit(other.save_visit, samples.visit("late"))
             assert wait([late], timeout=1).not_done
         late.result(timeout=30)
         assert len(other.visits("GPU-1")) == 4
+
+
+def test_what_tidies_up_after_a_wait_that_was_ended_waits_no_more(filled: Store, url: str) -> None:
+    with open_store(url) as other:
+        with filled.writing(alone=True):
+            striking = threading.Timer(0.5, _thread.interrupt_main)
+            striking.start()
+            with pytest.raises(KeyboardInterrupt, match=r"^$|what waited to be stored is lost"):
+                other.save_visit(samples.visit("late"))
+            striking.join()
+            with pytest.raises(DatabaseError, match="another process holds it locked"):
+                other.save_visit(samples.visit("late"))
+        other.save_visit(samples.visit("late"))
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ import random
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from sqlalchemy import text
 
 from opdb.errors import DatabaseError
 from opdb.predict.predictor import predictor_for
@@ -93,6 +95,52 @@ def test_a_server_that_comes_back_is_used_again(postgres_server: postgres.Server
         postgres_server.start()
         store.save_visit(samples.visit("after"))
         assert "after" in {visit.id for visit in store.visits("GPU-1")}
+
+
+MANY = """
+import random, sys
+from opdb.records import Call, Configuration
+from opdb.store import open_store
+from tests.store import samples
+from dataclasses import replace
+number = int(sys.argv[2])
+configurations = [Configuration(kind="relu", parameters={"n": n}) for n in range(300)]
+random.Random(number).shuffle(configurations)
+store = open_store(sys.argv[1])
+for turn in range(4):
+    calls = tuple(Call(c, "module") for c in configurations)
+    store.save_workload(replace(samples.workload(f"model-{turn}"), calls=calls))
+    store.replace_costs(
+        "GPU-1", [samples.cost(c, visits=number) for c in configurations]
+    )
+    store.save_visit(samples.visit(f"{number}-{turn}"))
+"""
+
+
+def test_eight_writers_of_the_same_rows_never_wait_in_a_circle(postgres_url: str) -> None:
+    with open_store(postgres_url) as store:
+        fill(store)
+        writers = [
+            subprocess.Popen(warm.command("-c", MANY, postgres_url, str(n)), cwd=ROOT)
+            for n in range(8)
+        ]
+        assert [writer.wait(timeout=120) for writer in writers] == [0] * 8
+        assert len(store.configurations(["relu"])) == 301
+        assert [len(w.calls) for w in store.workloads() if w.name != "tiny"] == [300] * 4
+        kept = {visit.id for visit in store.visits("GPU-1")} - {"visit-1", "visit-2", "visit-3"}
+        assert kept == {f"{number}-{turn}" for number in range(8) for turn in range(4)}
+
+
+def test_a_writer_lets_others_in(postgres_url: str) -> None:
+    with open_store(postgres_url) as one, open_store(postgres_url) as other:
+        fill(one)
+        with one.writing() as connection:
+            connection.execute(text("DELETE FROM profile"))
+            saving = Thread(target=other.save_campaign, args=(samples.campaign("campaign-2"),))
+            saving.start()
+            saving.join(30)
+            assert not saving.is_alive()
+        assert len(one.campaigns()) == 2
 
 
 def test_an_import_counts_what_is_written_meanwhile(postgres_url: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from opdb.bench.session import detect
 from opdb.distribution import install
 from opdb.store import Claims, open_store
 from opdb.studies.sweep import measuring as bench_sweep
+from opdb.studies.sweep import measuring as verify
 from opdb.studies.sweep import rows as sweeping
 from opdb.studies.sweep.request import SweepPolicy
 from tests.algorithms.stand_in import REFUSAL, stand_in
@@ -35,6 +36,7 @@ def fast(short: None, monkeypatch: pytest.MonkeyPatch) -> None:
         (bench_sweep, "SETTLE_S", 0.002),
         (bench_sweep, "WINDOW_S", 0.01),
         (bench_sweep, "LAYER_PASSES", 2),
+        (verify, "PASSES", 2),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -124,6 +126,7 @@ def test_verification_is_told_by_layer(opdb: Opdb, forced: None) -> None:
     assert fft["holds"] and own["holds"]
     assert (fft["forced"], fft["convolutions"]) == (2, 3) and fft["refused"] == {"3": REFUSAL}
     assert fft["layer_error"] == 0.0 and fft["tolerance"] == 5e-3 and fft["output_error"] == 0.0
+    assert fft["time_s"] > 0 and fft["default_time_s"] > 0 and fft["kernels"] is None
 
 
 def test_a_wrong_output_is_exit_1(
@@ -323,7 +326,7 @@ def test_lists_need_nothing_else(opdb: Opdb) -> None:
 def test_without_matplotlib_the_files_are_written_and_it_is_said(
     opdb: Opdb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "find_spec", lambda name: None)
+    monkeypatch.setattr(sweeping, "has_matplotlib", lambda: False)
     arguments = (SMALL, "--stage", "quick", "--sizes", "16", "--device", "cpu")
     found = opdb("sweep", *arguments)
     assert found.status == 0 and install("plots") in found.err

@@ -97,6 +97,7 @@ def test_what_ran_is_verified(swept: Any) -> None:
     [workload] = store.workloads_by_key([cells[0].workload])
     for each in verify(unmetered(detect("cuda")), cells, workload):
         assert each.holds, f"{each.cell.algorithm.name}: {each}"
+        assert each.kernels
 
 
 def test_energy_by_algorithm_stands_in_the_database(calibrated: Path, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from opdb.studies.sweep.rows import (
     SweepRow,
     _handle,
     draw_curves,
-    figure,
+    figures,
     same_kernels,
 )
 from tests.store import samples
@@ -294,9 +294,14 @@ def test_what_ran_nowhere_and_what_ran_the_same_kernels_is_named() -> None:
         assert _handle("fft", rows).get_label() == words
 
 
-def test_a_figure_is_named_by_model_device_and_what_is_unusual() -> None:
-    name, content = figure([at(512), at(224), at(224, "gemm")], "gpu")
-    assert name == "made_gpu_b2.png" and content.startswith(PNG)
+def test_layers_are_drawn_at_the_largest_size_of_each_algorithm() -> None:
+    rows = [at(512), at(224), at(224, "gemm"), at(256, "direct", layers=None)]
+    names = [name for name, _ in figures(rows, "gpu")]
+    assert names == [
+        "made_gpu_b2.png",
+        "made_gpu_b2_fft_layers.png",
+        "made_gpu_b2_gemm_layers.png",
+    ]
 
 
 OTHER = "another-machine:1:0.00"

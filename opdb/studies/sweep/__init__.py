@@ -270,9 +270,9 @@ class SweepArguments:
             "--mode", metavar="MODE", help="graph or eager.  [default: graph on a GPU, else eager]"
         ),
     ] = None
-    verify: Annotated[bool, typer.Option("--verify", help="Compare outputs with torch's own.")] = (
-        False
-    )
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Prove what ran: outputs, kernels, time.")
+    ] = False
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what is left and its seconds; measure nothing.")
     ] = False

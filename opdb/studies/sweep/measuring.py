@@ -23,6 +23,7 @@ from opdb.bench.replay import (
     capture,
     hold_device,
     launched_kernels,
+    mean_time_s,
     observe,
     warm_up,
 )
@@ -293,13 +294,17 @@ on an H200), with FMA alone. What cuDNN guesses may be one."""
 OUTPUT_TOLERANCE = 5.0
 """The model's outputs may err so many times as much: errors add up over layers."""
 
+PASSES = 10
+
 
 @dataclass(frozen=True)
 class Verification:
     """What was seen of one algorithm in a model at one size.
 
     `forced` of the `convolutions` calls ran by the algorithm, `refused` says why others did not.
-    Errors are shares of the largest value. `failure` says why it could not be looked at.
+    Errors are shares of the largest value; `time_s` and `default_s` are of one pass. `kernels`
+    counts what the profiler saw of one pass on the device, None on a processor. `failure` says why
+    it could not be looked at.
     """
 
     cell: SweepSpec
@@ -309,6 +314,10 @@ class Verification:
     layer_error: float | None = None
     worst_layer: str | None = None
     output_error: float | None = None
+    time_s: float | None = None
+    default_s: float | None = None
+    kernels: Mapping[str, int] | None = None
+    same_kernels_as: str | None = None
     failure: str | None = None
 
     @property
@@ -343,19 +352,21 @@ def verify(session: Session, cells: Sequence[SweepSpec], workload: Workload) -> 
     try:
         loaded = load(cells[0].request, device=session.platform.torch_device)
         calibrate_batch_norms(loaded)
-        own = _output(session, step)
+        own, default_s = _output(session, step), _pass_s(session, step, cells[0])
     except ANY_FAILURE as error:  # a model's code may raise anything
         failure = _failure(session, error)
         return [Verification(cell, convolutions, failure=failure) for cell in cells]
     found = []
     for cell in cells:
-        plain = Verification(cell, convolutions)
+        plain = Verification(cell, convolutions, default_s=default_s)
         try:
             found.append(_looked_at(session, plain, loaded.module, step, own))
         except ANY_FAILURE as error:
             found.append(replace(plain, failure=_failure(session, error)))
         release(session)
-    return found
+    if session.on_gpu:
+        found = [_with_kernels(each, loaded.module, step) for each in found]
+    return _with_same_kernels(found)
 
 
 def _output(session: Session, step: Callable[[], Any]) -> Any:
@@ -379,6 +390,7 @@ def _looked_at(
         errors = _Errors(swap)
         with errors.watching():
             output = _output(session, step)
+        time_s = _pass_s(session, step, plain.cell)
         worst = max(errors.found, key=lambda path: errors.found[path], default=None)
         return replace(
             plain,
@@ -387,6 +399,7 @@ def _looked_at(
             layer_error=None if worst is None else errors.found[worst],
             worst_layer=worst,
             output_error=_largest_error(output, own),
+            time_s=time_s,
         )
 
 
@@ -439,3 +452,44 @@ def _largest_error(output: Any, own: Any) -> float:
         pairs = zip(output, own, strict=True)
         return max((_largest_error(one, other) for one, other in pairs), default=0.0)
     return 0.0
+
+
+def _pass_s(session: Session, step: Callable[[], Any], cell: SweepSpec) -> float:
+    """Return the mean time of a pass in the cell's mode, in seconds."""
+    if cell.mode != "graph":
+        step()
+        return mean_time_s(step, session.clock, PASSES)
+    warm_up(step)
+    graph = capture(step, 1)
+    graph.replay()
+    return mean_time_s(graph.replay, session.clock, PASSES)
+
+
+def _with_kernels(seen: Verification, module: nn.Module, step: Callable[[], Any]) -> Verification:
+    if seen.failure is not None:
+        return seen
+    with swapped(module, seen.cell.algorithm):
+        step()
+        return replace(seen, kernels=profiled_kernels(step))
+
+
+def profiled_kernels(step: Callable[[], Any]) -> dict[str, int]:
+    """Count by name what torch's profiler sees one run of `step` do on the GPU."""
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        step()
+        torch.cuda.synchronize()
+    on_device = torch.autograd.DeviceType.CUDA  # type: ignore[attr-defined]
+    return dict(Counter(e.name for e in profiler.events() if e.device_type == on_device))
+
+
+def _with_same_kernels(found: Sequence[Verification]) -> list[Verification]:
+    """Say of each algorithm whose kernels an earlier one ran, too."""
+    first: dict[tuple[tuple[str, int], ...], str] = {}
+    told = []
+    for each in found:
+        kernels = tuple(sorted((each.kernels or {}).items()))
+        name = each.cell.algorithm.name
+        same = first.setdefault(kernels, name) if kernels else name
+        told.append(replace(each, same_kernels_as=None if same == name else same))
+    return told

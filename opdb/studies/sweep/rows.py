@@ -492,7 +492,12 @@ def verdict(each: Verification) -> str:
         return each.failure
     if not each.cell.algorithm.is_forced:
         return "torch's own"
-    return "yes" if each.holds else f"no: {each.worst_layer} errs more than {each.tolerance:g}"
+    said = "yes" if each.holds else f"no: {each.worst_layer} errs more than {each.tolerance:g}"
+    if each.time_s and each.default_s:
+        said += f", {each.time_s / each.default_s:.2f} of torch's time"
+    if each.same_kernels_as:
+        said += f", the kernels of {each.same_kernels_as}"
+    return said
 
 
 VERIFIED: Table[Verification] = Table(
@@ -516,6 +521,10 @@ VERIFIED: Table[Verification] = Table(
     Column("worst_layer", lambda each: each.worst_layer),
     Column("output_error", lambda each: each.output_error),
     Column("tolerance", lambda each: each.tolerance),
+    Column("time_s", lambda each: each.time_s, "time", "s"),
+    Column("default_time_s", lambda each: each.default_s),
+    Column("kernels", lambda each: each.kernels),
+    Column("same_kernels_as", lambda each: each.same_kernels_as),
     Column("failure", lambda each: each.failure),
     Column("holds", lambda each: each.holds, "verified", text=verdict),
 )
@@ -635,13 +644,22 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def figure(rows: Sequence[SweepRow], device: str) -> tuple[str, bytes]:
-    """Return the name of the file of one model's curves, and what it holds."""
+def figures(rows: Sequence[SweepRow], device: str) -> Iterator[tuple[str, bytes]]:
     first = rows[0].cell
     stem = f"{_stem(first).removesuffix('_' + first.algorithm.slug)}_{device}"
+    stem = file_name(stem + _unusual(first.request))
     batch = f"batch {first.request.batch_size} {first.request.dtype}"
     title = f"{first.request.name}, {batch}, {first.mode}, on {device}"
-    return f"{file_name(stem + _unusual(first.request))}.png", draw_curves(rows, title)
+    yield f"{stem}.png", draw_curves(rows, title)
+    timed = sorted((row for row in rows if row.run.layers), key=lambda row: row.cell.size)
+    last = {row.cell.algorithm.name: row for row in timed}
+    for row in last.values():
+        words = f"{title}\n{row.cell.algorithm.name} at {row.cell.size} pixels: slowest layers"
+        yield f"{stem}_{row.cell.algorithm.slug}_layers.png", draw_slowest(row, words)
+
+
+def has_matplotlib() -> bool:
+    return find_spec("matplotlib") is not None
 
 
 def write_all(
@@ -658,17 +676,18 @@ def write_all(
     """
     from opdb.bench.session import current_settings
     from opdb.studies.sweep.measuring import convolution_layers
+    from opdb.studies.sweep.rows import SweepResults
 
     results = SweepResults(store, device, current_settings())
     found: list[SweepRow] = []
-    for model in dict.fromkeys(cell.request.name for cell in cells):
-        of_model = [cell for cell in cells if cell.request.name == model]
+    for name in dict.fromkeys(cell.request.name for cell in cells):
+        of_model = [cell for cell in cells if cell.request.name == name]
         layers, calls = convolution_layers(of_model[0])
         rows = results.rows(of_model, calls)
         written = write_results(asked, rows, layers, device, output)
-        if rows and find_spec("matplotlib") is not None:
-            name, content = figure(rows, device)
-            written.append(write(output / asked.stage / name, content))
+        if rows and has_matplotlib():
+            folder = output / asked.stage
+            written += [write(folder / file, content) for file, content in figures(rows, device)]
         elif rows:
             note(f"no figures without matplotlib: {install('plots')}")
         note("\n".join(f"written: {path}" for path in written))
@@ -684,6 +703,7 @@ _MARKS = "osD^v<>pX*"
 _STYLES = dict(zip(ALGORITHMS, zip(_COLOURS, _MARKS, strict=True), strict=True))
 """Each algorithm's colour and mark, the same in every figure."""
 
+_SLOWEST = 12
 _TICKS = 12
 _HOLLOW = "input size, pixels a side; hollow: some convolution ran otherwise (partial)"
 
@@ -768,3 +788,18 @@ def _curve(axes: Any, algorithm: str, rows: Sequence[SweepRow], column: str) -> 
             style = {"color": colour, "markerfacecolor": inside, "markersize": 5}
             axes.plot(*zip(*chosen, strict=True), mark, **style)
     return True
+
+
+def draw_slowest(row: SweepRow, title: str) -> bytes:
+    """Draw the slowest leaf modules of one run, in place, as PNG."""
+    layers: Mapping[str, float] = row.run.layers or {}
+    slowest = sorted(layers.items(), key=lambda item: -item[1])[:_SLOWEST]
+    figure = blank_figure(9.0, 0.35 * len(slowest) + 1.5)
+    axes = figure.subplots(1, 1)
+    names = [path for path, _ in slowest]
+    axes.barh(names, [1e3 * seconds for _, seconds in slowest], color=_COLOURS[0])
+    axes.invert_yaxis()
+    axes.set_xlabel("in place, ms")
+    axes.set_title(title)
+    axes.grid(axis="x", alpha=0.3)
+    return png_of(figure)

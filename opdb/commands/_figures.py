@@ -565,13 +565,13 @@ class Drawing:
 
     svg: str
     png: bytes
-    marks: Mapping[str, str] = field(default_factory=dict)
+    marks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def _repr_svg_(self) -> str:
         return self.svg
 
     @classmethod
-    def of(cls, figure: Any, marks: Mapping[str, str] | None = None) -> Drawing:
+    def of(cls, figure: Any, marks: Mapping[str, Mapping[str, str]] | None = None) -> Drawing:
         """Return a figure of matplotlib as it is saved: the same bytes every time."""
         svg = io.StringIO()
         figure.savefig(svg, format="svg", metadata={"Date": None})

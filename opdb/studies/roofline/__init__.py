@@ -100,10 +100,13 @@ class CountersArguments:
 
         own = None if self.ncu_metrics is None else read_metrics(self.ncu_metrics)
         if self.ncu_csv is not None:
-            board, taken = take_csv(store, self.ncu_csv, own)
-            _check_device(board.device, named)
-            display.note(taken)
-            return board.device
+            taken = take_csv(store, self.ncu_csv, own)
+            _check_device(taken.board.device, named)
+            display.note(f"profiles taken in: {taken.profiles} of {taken.board.uuid}")
+            if taken.unknown:
+                calls = plural(taken.unknown, "call")
+                display.note(f"left out: {calls} of no model that is stored here")
+            return taken.board.device
         return self._count_here(store, workloads, own, named, display) if self.ncu else None
 
     def _count_here(
@@ -168,7 +171,7 @@ class RooflineFiles:
     ] = None
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a page whose marks say what they are."),
+        typer.Option("--html", metavar="FILE", help="Write a page to explore, needs no network."),
     ] = None
 
     def contents(self, found: RooflineReport | CountersAlone) -> Iterator[tuple[Path, str | bytes]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from opdb.commands._figures import Drawing, new_figure
@@ -14,11 +15,17 @@ from opdb.studies.roofline.points import ModelRoofline, Point, Study, least_ener
 from opdb.units import show, show_share
 
 What = Literal["time", "energy"]
+_Box = tuple[float, float, float, float]
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _OTHERS = "#9a9a9a"
 _INK = "#333333"
+_LABELLED = 9
+_LEAST_LABELLED = 0.01
+_CHARACTER_PT, _LINE_PT = 4.4, 9.5
 _STAR = 19.0
+_BARE = 2.0  # FLOP/byte: few operators lie between additions and products
+_PLATE: Any = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.4}
 _WIDTH_IN, _HEIGHT_IN = 9.0, 11.0
 _SMALLEST, _LARGEST = 5.0, 26.0
 _STEPS = 400
@@ -27,13 +34,16 @@ _STEPS = 400
 def draw(study: Study, titles: Sequence[str], command: str) -> Drawing:
     """Draw a study; `titles` name its models, `command` is the command that repeats it."""
     with new_figure(_WIDTH_IN, _HEIGHT_IN, font_size=10) as figure:
-        marks: dict[str, str] = {}
+        marks: dict[str, Mapping[str, str]] = {}
         above, below = figure.subplots(2, 1)
         panels = [_Panel(above, study, titles, "time"), _Panel(below, study, titles, "energy")]
         for panel in panels:
             marks |= panel.draw()
         figure.suptitle(_title(study, titles), fontsize=12, color=_INK)
         figure.supxlabel(_source(study, command), fontsize=7.5, color="#666666")
+        figure.draw_without_rendering()
+        for panel in panels:
+            panel.write()
         return Drawing.of(figure, marks)
 
 
@@ -47,7 +57,7 @@ def _source(study: Study, command: str) -> str:
     return (
         f"{command}\nsolid roofs: {study.measured.source}\ndashed roofs: {study.vendor.source}\n"
         "operations and bytes are counted; the larger a mark, the more of the "
-        f"{passes}' time (above) or energy (below); operators without FLOPs have no mark"
+        f"{passes}' time (above) or energy (below)"
     )
 
 
@@ -65,7 +75,7 @@ class _Panel:
         ]
         self.colours = self._colours()
 
-    def draw(self) -> dict[str, str]:
+    def draw(self) -> dict[str, Mapping[str, str]]:
         """Draw the panel and return what each mark shows, by its id."""
         self._scales()
         self._roofs(self.study.vendor, dashed=True)
@@ -73,7 +83,14 @@ class _Panel:
         marks = self._points() | self._models()
         if self.what == "time":
             self._legend()
+        self._undrawn()
         return marks
+
+    def write(self) -> None:
+        rate = self.study.measured.bytes_per_s.get(MEMORY)
+        if self.what == "time" and rate:
+            self._along(rate, f"memory, {show(rate, 'B/s', digits=3)}")
+        self._labels()
 
     def _rate(self, of: Point | ModelRoofline) -> float | None:
         return of.flops_per_s if self.what == "time" else of.flops_per_j
@@ -167,8 +184,18 @@ class _Panel:
             annotation_clip=False,
         )  # fmt: skip
 
-    def _points(self) -> dict[str, str]:
-        marks: dict[str, str] = {}
+    def _along(self, rate: float, text: str) -> None:
+        x = _BARE
+        ends = self.axes.transData.transform([(x, x * rate), (10 * x, 10 * x * rate)])
+        rise, run = ends[1][1] - ends[0][1], ends[1][0] - ends[0][0]
+        self.axes.annotate(
+            text, (x, x * rate), xytext=(-4, 4), textcoords="offset points", fontsize=8.5,
+            color=_INK, rotation=math.degrees(math.atan2(rise, run)), rotation_mode="anchor",
+            bbox=_PLATE,
+        )  # fmt: skip
+
+    def _points(self) -> dict[str, Mapping[str, str]]:
+        marks: dict[str, Mapping[str, str]] = {}
         by_share = sorted(self.drawn, key=lambda each: self._share(each[1], each[3]), reverse=True)
         for number, model, place, point in by_share:
             name = f"{self.what}-{number}-{place}"
@@ -179,11 +206,12 @@ class _Panel:
                 color=self.colours.get(self._group(number, point), _OTHERS), alpha=0.8,
                 markeredgecolor="white", markeredgewidth=0.8,
             )  # fmt: skip
-            marks[name] = told(self.titles[number], model, point)
+            group = self._group(number, point)
+            marks[name] = {"group": group, **told(self.titles[number], model, point)}
         return marks
 
-    def _models(self) -> dict[str, str]:
-        marks: dict[str, str] = {}
+    def _models(self) -> dict[str, Mapping[str, str]]:
+        marks: dict[str, Mapping[str, str]] = {}
         for number, model in enumerate(self.study.models):
             rate, title = self._rate(model), self.titles[number]
             if not rate or not model.intensity:
@@ -195,8 +223,61 @@ class _Panel:
                 color=self.colours.get(title, _OTHERS) if several else "#F0E442",
                 markeredgecolor="black", markeredgewidth=0.9,
             )  # fmt: skip
-            marks[name] = told_model(title, model)
+            marks[name] = {"group": "whole passes", **told_model(title, model)}
         return marks
+
+    def _labels(self) -> None:
+        by_share = sorted(self.drawn, key=lambda each: self._share(each[1], each[3]), reverse=True)
+        boxes = [box for _, model, _, point in by_share for box in self._mark_box(model, point)]
+        boxes += [box for model in self.study.models for box in self._star_box(model)]
+        said = 0
+        for _, model, _, point in by_share:
+            share = self._share(model, point)
+            if said == _LABELLED or share < _LEAST_LABELLED:
+                break
+            text = f"{point.configuration.kind} × {point.count}, {show_share(share)}"
+            for box in self._mark_box(model, point):
+                said += self._label(text, box, boxes)
+
+    def _mark_box(self, model: ModelRoofline, point: Point) -> list[_Box]:
+        """Return the box of a mark, in points of the page; none for a mark without a rate."""
+        size = _mark_size(self._share(model, point))
+        return self._box(point.intensity, self._rate(point), size)
+
+    def _star_box(self, model: ModelRoofline) -> list[_Box]:
+        return self._box(model.intensity, self._rate(model), _STAR)
+
+    def _box(self, intensity: float | None, rate: float | None, size: float) -> list[_Box]:
+        if not rate or not intensity:
+            return []
+        x, y = self.axes.transData.transform((intensity, rate)) * self._points_a_pixel
+        return [(x - size / 2, y - size / 2, x + size / 2, y + size / 2)]
+
+    @property
+    def _points_a_pixel(self) -> float:
+        return float(72 / self.axes.figure.dpi)
+
+    def _label(self, text: str, mark: _Box, taken: list[_Box]) -> bool:
+        """Write beside a mark where no other mark or label is; return whether there was room."""
+        frame = self.axes.bbox.extents * self._points_a_pixel
+        width, height = _CHARACTER_PT * len(text), _LINE_PT
+        left, right = mark[0] - 2 - width, mark[2] + 2
+        middle = (mark[1] + mark[3] - height) / 2
+        low, high = mark[1] - height, mark[3]
+        centred = min((mark[0] + mark[2] - width) / 2, frame[2] - width - 1)
+        beside = [(x, y) for x in (right, left) for y in (middle, low + 4, high - 4)]
+        for x, y in (*beside, (centred, low), (centred, high), (centred, low - 9)):
+            box = (x, y, x + width, y + height)
+            inside = frame[0] < box[0] and box[2] < frame[2] and frame[1] < box[1]
+            if not inside or any(_overlap(box, other) for other in taken):
+                continue
+            taken.append(box)
+            self.axes.annotate(
+                text, (x - frame[0], y - frame[1] + 2), xycoords="axes points", fontsize=8,
+                color=_INK, zorder=2.5, bbox=_PLATE,
+            )  # fmt: skip
+            return True
+        return False
 
     def _legend(self) -> None:
         from matplotlib.lines import Line2D
@@ -211,10 +292,24 @@ class _Panel:
             handles.append(Line2D([], [], color=_OTHERS, label="others", **shape))
         star: Any = {**shape, "marker": "*", "markersize": 12, "markeredgecolor": "black"}
         handles.append(Line2D([], [], color="#F0E442", label="a whole pass", **star))
-        rate = show(self.study.measured.bytes_per_s.get(MEMORY), "B/s", digits=3)
-        handles.append(Line2D([], [], color=_INK, label=f"measured; memory {rate}"))
         handles.append(Line2D([], [], color="#aaaaaa", linestyle="--", label="data sheet"))
         self.axes.legend(handles=handles, loc="lower right", fontsize=8.5, framealpha=0.9)
+
+    def _undrawn(self) -> None:
+        drawn = {(number, place) for number, _, place, _ in self.drawn}
+        left = [
+            (model, point)
+            for number, model in enumerate(self.study.models)
+            for place, point in enumerate(model.points)
+            if point.works and (number, place) not in drawn
+        ]
+        if left and len(self.study.models) == 1:
+            calls = sum(point.count for _, point in left)
+            share = show_share(sum(self._share(model, point) for model, point in left))
+            text = f"not drawn, as without FLOPs: {share} of the {self.what} (calls: {calls})"
+            self.axes.annotate(
+                text, (0.01, 0.015), xycoords="axes fraction", fontsize=8, color="#666666"
+            )
 
 
 def _mark_size(share: float) -> float:
@@ -222,40 +317,48 @@ def _mark_size(share: float) -> float:
     return max(_SMALLEST, min(_LARGEST, 60 * math.sqrt(share)))
 
 
-def told(title: str, model: ModelRoofline, point: Point) -> str:
-    """Return what a mark is, in lines."""
+def _overlap(first: _Box, second: _Box) -> bool:
+    return (
+        first[0] < second[2]
+        and second[0] < first[2]
+        and first[1] < second[3]
+        and second[1] < first[3]
+    )
+
+
+def told(title: str, model: ModelRoofline, point: Point) -> dict[str, str]:
     parameters = ", ".join(f"{k}={v}" for k, v in point.configuration.parameters.items())
     shapes = "; ".join(f"{n} {_shape(v)}" for n, v in point.configuration.inputs.items())
-    lines = [
-        f"{point.configuration.kind} × {point.count} in {title}",
-        f"inputs: {shapes}",
-        f"arguments: {parameters or 'as by default'}",
-        f"a call: {show(point.flops, 'FLOP')}, {show(point.bytes_moved, 'B')}, "
+    said = {
+        "": f"{point.configuration.kind} × {point.count} in {title}",
+        "inputs": shapes,
+        "arguments": parameters or "as by default",
+        "a call": f"{show(point.flops, 'FLOP')}, {show(point.bytes_moved, 'B')}, "
         f"{show(point.time_s, 's')}, {show(point.energy_j, 'J')}",
-        f"rates: {show(point.flops_per_s, 'FLOP/s')}, {show(point.bytes_per_s, 'B/s')}, "
+        "rates": f"{show(point.flops_per_s, 'FLOP/s')}, {show(point.bytes_per_s, 'B/s')}, "
         f"{show(point.flops_per_j, 'FLOP/J')}",
-        f"share: {show_share(model.share_time(point))} of the time, "
+        "share": f"{show_share(model.share_time(point))} of the time, "
         f"{show_share(model.share_energy(point))} of the energy",
-    ]
+    }
     for name, roofs in (("measured peaks", point.measured), ("data sheet", point.vendor)):
         bounds = [
             f"{what}: {bound.side}, {show_share(bound.reached)} reached"
             for what, bound in (("time", roofs.time), ("energy", roofs.energy))
             if bound is not None
         ]
-        lines.append(f"{name}: {'; '.join(bounds) or 'no peak is known'}")
-    return "\n".join(lines)
+        said[name] = "; ".join(bounds) or "no peak is known"
+    return said
 
 
-def told_model(title: str, model: ModelRoofline) -> str:
-    return (
-        f"{title}, a whole pass\n"
-        f"counts: {show(model.flops, 'FLOP')}, {show(model.bytes_moved, 'B')}\n"
-        f"predicted: {show(model.time_s, 's')}, {show(model.energy_j, 'J')}\n"
-        f"rates: {show(model.flops_per_s, 'FLOP/s')}, {show(model.flops_per_j, 'FLOP/J')}\n"
-        f"of its operators' roofs: time: {show_share(model.reached('time'))}, "
-        f"energy: {show_share(model.reached('energy'))}"
-    )
+def told_model(title: str, model: ModelRoofline) -> dict[str, str]:
+    return {
+        "": f"{title}, a whole pass",
+        "counts": f"{show(model.flops, 'FLOP')}, {show(model.bytes_moved, 'B')}",
+        "predicted": f"{show(model.time_s, 's')}, {show(model.energy_j, 'J')}",
+        "rates": f"{show(model.flops_per_s, 'FLOP/s')}, {show(model.flops_per_j, 'FLOP/J')}",
+        "of its operators' roofs": f"time: {show_share(model.reached('time'))}, "
+        f"energy: {show_share(model.reached('energy'))}",
+    }
 
 
 def _shape(value: Any) -> str:
@@ -275,21 +378,75 @@ _PAGE = """<!doctype html>
 <style>
 body {{ font: 14px/1.4 system-ui, sans-serif; color: #333; margin: 1rem auto; max-width: 1000px }}
 svg {{ width: 100%; height: auto }}
+svg [data-mark] {{ cursor: pointer }}
+svg [data-mark]:hover path, svg [data-mark]:hover use, .same path, .same use {{
+  stroke: #000 !important; stroke-width: 2 !important }}
+.off {{ display: none }}
+#kinds label {{ margin-right: 1em; white-space: nowrap }}
+#told {{ position: fixed; display: none; max-width: 30rem; background: #fff; padding: .5em .8em;
+  border: 1px solid #999; border-radius: 4px; box-shadow: 0 2px 8px #0003; pointer-events: none }}
+#told b {{ display: block }}
+#told span {{ color: #777 }}
 </style></head><body>
-<p>Point at a mark to see what it is.</p>
+<p>Point at a mark to see what it is. Shown: <span id="kinds"></span></p>
 {svg}
-</body></html>
+<div id="told" role="status"></div>
+<script type="application/json" id="marks">{marks}</script>
+<script>
+"use strict";
+const marks = JSON.parse(document.getElementById("marks").textContent);
+const told = document.getElementById("told"), kinds = document.getElementById("kinds");
+const twin = id => id.replace(/^(time|energy)/, w => w === "time" ? "energy" : "time");
+const groups = new Map();
+for (const [id, lines] of Object.entries(marks)) {{
+  const mark = document.getElementById(id);
+  if (!mark) continue;
+  mark.dataset.mark = id;
+  const group = lines.group;
+  groups.set(group, [...(groups.get(group) || []), mark]);
+  const light = on => document.getElementById(twin(id))?.classList.toggle("same", on);
+  mark.addEventListener("mouseenter", () => {{
+    told.replaceChildren(...Object.entries(lines).filter(([name]) => name !== "group").map(
+      ([name, text]) => {{
+        const line = document.createElement(name ? "div" : "b");
+        if (name) {{
+          const label = document.createElement("span");
+          label.textContent = name + ": ";
+          line.append(label);
+        }}
+        line.append(text);
+        return line;
+      }}));
+    told.style.display = "block";
+    light(true);
+  }});
+  mark.addEventListener("mousemove", event => {{
+    const right = event.clientX + 16 + told.offsetWidth > innerWidth;
+    const low = event.clientY + 16 + told.offsetHeight > innerHeight;
+    told.style.left = event.clientX + (right ? -16 - told.offsetWidth : 16) + "px";
+    told.style.top = event.clientY + (low ? -16 - told.offsetHeight : 16) + "px";
+  }});
+  mark.addEventListener("mouseleave", () => {{ told.style.display = "none"; light(false); }});
+}}
+for (const [group, members] of groups) {{
+  const label = document.createElement("label"), box = document.createElement("input");
+  box.type = "checkbox";
+  box.checked = true;
+  box.addEventListener("change", () =>
+    members.forEach(mark => mark.classList.toggle("off", !box.checked)));
+  label.append(box, " " + group);
+  kinds.append(label);
+}}
+</script></body></html>
 """
 
 
 def page(drawing: Drawing, title: str) -> str:
-    """Return the figure in a page in which each mark has its words as a tooltip."""
     svg = drawing.svg[drawing.svg.index("<svg") :]
     svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*" height="[^"]*"|(<svg\b)', _sizeless, svg, count=1)
-    for name, words in drawing.marks.items():
-        mark = f'<g id="{name}">'
-        svg = svg.replace(mark, f"{mark}<title>{html.escape(words)}</title>")
-    return _PAGE.format(title=html.escape(title), svg=svg)
+    # no text in the data can end the element that holds it
+    marks = json.dumps(drawing.marks).replace("<", "\\u003c")
+    return _PAGE.format(title=html.escape(title), svg=svg, marks=marks)
 
 
 def _sizeless(found: re.Match[str]) -> str:

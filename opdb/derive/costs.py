@@ -142,6 +142,7 @@ def _check(name: str, other: float | None, mean: float) -> list[str]:
 
 
 def _dynamic_j(stretch: Stretch, call_s: float, base_power_w: float | None) -> float | None:
+    """Return one call's energy above base power: (P - P_base) · t / busy share."""
     power = stretch_power_w(stretch)
     if power is None or base_power_w is None:
         return None

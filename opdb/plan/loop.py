@@ -64,7 +64,8 @@ FIRST_SLICE_S = 40.0
 SLICE_GROWTH = 2.0
 """How much longer each slice is than the last: a slice costs a calibration and anchors."""
 
-FRUITLESS = "it was tried, and there is no usable time of it yet"
+FRUITLESS = "visited, and no usable time came of it"
+ELSEWHERE = "another process is at it"
 
 CAMPAIGN_S = 11.0
 """Seconds until a campaign on a GPU has calibrated and makes its first visit, seen on an H200; a
@@ -175,6 +176,7 @@ class _Build:
         self._slice_s = FIRST_SLICE_S
         self._begin_s = CAMPAIGN_S if platform.device.type == "cuda" else 0.0
         self._tried: set[str] = set()
+        self._elsewhere: set[str] = set()
         self._time = Budget(request.gpu_seconds)
         take_in(store, platform.device.slug)
         self._estimated = Estimated(store, platform.device)
@@ -202,7 +204,8 @@ class _Build:
         if self._request.retry:
             failed = {key: why for key, why in failed.items() if key in self._tried}
         fruitless = {key for key in self._tried if key in known.configurations} - known.costs.keys()
-        return replace(known, failed=dict.fromkeys(fruitless, FRUITLESS) | failed)
+        left = dict.fromkeys(self._elsewhere - known.costs.keys(), ELSEWHERE)
+        return replace(known, failed=left | dict.fromkeys(fruitless, FRUITLESS) | failed)
 
     def _is_short_of(self, seconds: float) -> bool:
         left_s = self._time.left_s
@@ -249,8 +252,9 @@ class _Build:
             host_times=self._request.mode != "graph",
         )
         result = bench(self._store, request, self._display)
+        self._elsewhere |= result.elsewhere
         if result.stopped is None:
-            self._tried |= set(keys)
+            self._tried |= set(keys) - result.elsewhere
         self.built.benched += result.configurations
         self.built.visits += result.outcomes.total()
 

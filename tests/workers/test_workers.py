@@ -30,7 +30,7 @@ from opdb.bench.session import detect, platforms
 from opdb.errors import CannotMeasureError, InputError
 from opdb.harvest.passes import harvest
 from opdb.models import checked
-from opdb.plan.loop import FRUITLESS, BuildModel, BuildRequest, build
+from opdb.plan.loop import ELSEWHERE, BuildModel, BuildRequest, build
 from opdb.runs import ModelPolicy, ModelRunSpec
 from opdb.spec import ModelSpec
 from opdb.store import Claims, Store, open_store
@@ -384,7 +384,7 @@ def test_what_another_command_is_at_is_left_to_it(
             claims = Claims(store, detect("cpu").device.slug, "another board")
         assert claims.take(key)
         built = build(store, [job], BuildRequest(1.0), "cpu", Heard())
-        assert built.survey.failed == {key: FRUITLESS}
+        assert built.survey.failed == {key: ELSEWHERE}
         [board] = store.boards()
         assert key not in {visit.configuration for visit in store.visits(board.uuid)}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import statistics
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,7 @@ from opdb.studies.sweep.request import spread_sizes, state_of
 from opdb.studies.sweep.rows import MODELS
 from tests import published
 from tests.cli.conftest import Opdb
+from tests.paths import python_path
 
 SWEEPS = published.SET.with_name("nvidia-h200-sweeps")
 ALGORITHMS_BOARDS = ("GPU-cd26d96a", "GPU-3db224f2")
@@ -35,6 +38,12 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open_store(str(path)) as store:
         import_set(store, SWEEPS)
     return path
+
+
+def test_their_standing_needs_no_torch(both: Path) -> None:
+    asked = f'assert main(["sweep", "--status", "--db", {str(both)!r}]) == 0'
+    program = f'import sys\nfrom opdb.cli import main\n{asked}\nassert "torch" not in sys.modules'
+    subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": python_path()})
 
 
 def test_each_cell_of_the_quick_stage_is_there_and_a_full_one(both: Path) -> None:

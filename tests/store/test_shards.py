@@ -120,7 +120,7 @@ def test_a_shard_that_is_damaged_stops_no_other(
     target = tmp_path / "all.sqlite"
     ran = opdb("import", shards[0], shards[1], tmp_path / "nowhere.sqlite", "--db", target)
     assert ran.status == 2 and "Traceback" not in ran.err
-    assert "shard-0.sqlite" in ran.err
+    assert "shard-0.sqlite: it is damaged" in ran.err
     assert "nowhere.sqlite: there is none" in ran.err
     with open_store(str(target)) as store:
         assert len(store.visits("GPU-0")) == 20

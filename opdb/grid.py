@@ -55,7 +55,7 @@ class Reference:
         return value * self.times // self.divided_by
 
 
-Axes = Mapping[str, Sequence[Json | Reference]]
+GridAxes = Mapping[str, Sequence[Json | Reference]]
 
 
 def spread_range(
@@ -86,7 +86,7 @@ def spread_range(
     raise ValueError(f"more than {LONGEST} values")
 
 
-def reference_order(axes: Axes) -> list[str]:
+def reference_order(axes: GridAxes) -> list[str]:
     """Return the axes' names, each after those that its levels refer to.
 
     Raises:
@@ -104,16 +104,16 @@ def reference_order(axes: Axes) -> list[str]:
         raise ValueError("references in a circle: " + " of ".join(error.args[1])) from error
 
 
-def count(axes: Axes) -> int:
+def count(axes: GridAxes) -> int:
     return prod(len(levels) for levels in axes.values())
 
 
-def points(axes: Axes) -> Iterator[tuple[int, ...]]:
+def points(axes: GridAxes) -> Iterator[tuple[int, ...]]:
     """Yield every point: the index of each axis's level, the last axis moving first."""
     return product(*(range(len(levels)) for levels in axes.values()))
 
 
-def spread_points(axes: Axes, seed: int) -> Iterator[tuple[int, ...]]:
+def spread_points(axes: GridAxes, seed: int) -> Iterator[tuple[int, ...]]:
     """Yield distinct points, any first few of them spread evenly over each axis and all together.
 
     They are Halton's, each digit permuted at random, and equal on every machine. Ends when no new
@@ -157,7 +157,7 @@ def _primes(number: int) -> list[int]:
     return list(islice(primes, number))
 
 
-def resolved(axes: Axes, order: Sequence[str], point: Sequence[int]) -> dict[str, Json]:
+def resolved(axes: GridAxes, order: Sequence[str], point: Sequence[int]) -> dict[str, Json]:
     """Return the value of each name at a point, references followed, in the axes' order.
 
     Raises:
@@ -252,7 +252,7 @@ class Grid:
 
     path: Path
     operator: str
-    axes: Axes
+    axes: GridAxes
     arguments: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, Any] = field(default_factory=dict)
@@ -264,7 +264,7 @@ class Grid:
 def load_grids(path: Path) -> list[Grid]:
     """Read a grid file: the grid that it says itself, then one for each variant."""
     document = parse_mapping(path, read_text(path, _WHAT), _WHAT, _LEAST)
-    file = _Reader(path, document)
+    file = _GridReader(path, document)
     file.unknown(document, [*_KEYS, "variants"])
     variants = document.get("variants", [])
     if not isinstance(variants, list) or not all(isinstance(v, dict) for v in variants):
@@ -272,7 +272,7 @@ def load_grids(path: Path) -> list[Grid]:
         variants = []
     grids, problems = [file.grid()], file.problems
     for number, variant in enumerate(variants):
-        reader = _Reader(path, _merged(document, variant), f"variants[{number}].")
+        reader = _GridReader(path, _merged(document, variant), f"variants[{number}].")
         reader.unknown(variant, _KEYS)
         if not (problems or reader.problems):  # it would only repeat what is wrong with the file
             grids.append(reader.grid())
@@ -296,7 +296,7 @@ def _merged(file: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-class _Reader:
+class _GridReader:
     """Reads one grid out of a mapping and keeps every mistake."""
 
     def __init__(self, path: Path, document: Mapping[str, Any], at: str = "") -> None:
@@ -396,7 +396,7 @@ class _Reader:
             self.wrong(key, value, f"{_RANGE} ({error})" if str(error) else _RANGE)
             return (None,)
 
-    def _check_tensor(self, key: str, value: Any, axes: Axes, earlier: list[str]) -> None:
+    def _check_tensor(self, key: str, value: Any, axes: GridAxes, earlier: list[str]) -> None:
         if isinstance(value, list) and any(isinstance(item, list | dict) for item in value):
             for number, item in enumerate(value):
                 self._check_tensor(f"{key}[{number}]", item, axes, earlier)
@@ -416,7 +416,7 @@ class _Reader:
         elif isinstance(value, dict):
             self.wrong(key, value, _TENSOR)
 
-    def _check_shape(self, key: str, value: list[Any], axes: Axes) -> None:
+    def _check_shape(self, key: str, value: list[Any], axes: GridAxes) -> None:
         names = [name for name in axes if name not in _COMMON]
         for size in value:
             allowed = "a number, or the name of an argument or size"
@@ -455,7 +455,7 @@ def _range(value: Mapping[str, Any]) -> list[Json]:
     return spread_range(value["from"], value["to"], step=step, factor=value.get("factor"))
 
 
-def _is_class(values: Json, axes: Axes) -> bool:
+def _is_class(values: Json, axes: GridAxes) -> bool:
     """Return whether something is a value class, names in a range included."""
     if not isinstance(values, dict):
         return values in VALUES

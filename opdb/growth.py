@@ -25,7 +25,7 @@ from opdb.records import Call, Configuration, Json, Workload, made
 Sizes = Mapping[str, int]
 """The sizes of a pass, by name: batch, prompt or context, and the length of a static cache."""
 
-Place = tuple[Configuration, ...]
+PlaceCalls = tuple[Configuration, ...]
 """What several passes call at one place of their common sequence, one of each."""
 
 MOST_TERMS = 3
@@ -114,17 +114,17 @@ class Growth:
         self._rules = cache(self._find_rules)
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[PlaceCalls]:
         """What the passes call at each place of the sequence; where that is the same, one object.
 
         Places are told apart by which objects they hold, as of one configuration there are few.
         """
         every = ([call.configuration for call in each.calls] for each in self.workloads)
-        known: dict[tuple[int, ...], Place] = {}
+        known: dict[tuple[int, ...], PlaceCalls] = {}
         return [known.setdefault(tuple(map(id, p)), p) for p in zip(*every, strict=True)]
 
     @cached_property
-    def distinct(self) -> dict[int, Place]:
+    def distinct(self) -> dict[int, PlaceCalls]:
         """Each place once, by the `id` of the object in `places`."""
         return {id(place): place for place in self.places}
 
@@ -199,7 +199,7 @@ class _Target:
     terms: Sizes
     first: int
 
-    def configuration(self, place: Place) -> Configuration:
+    def configuration(self, place: PlaceCalls) -> Configuration:
         if len(set(place)) == 1:
             return place[self.first]
         documents = [[dict(each.parameters), dict(each.inputs)] for each in place]
@@ -338,7 +338,7 @@ PARTS = 4
 RATIO = 2.0
 """At most by how much the filled length grows from one knot, or predicted step, to the next."""
 
-Difference: TypeAlias = dict[int, tuple[int, ...]]
+SizeGrowth: TypeAlias = dict[int, tuple[int, ...]]
 """By how much the sizes of calls grow from one step to the next, by the calls' places."""
 
 
@@ -388,12 +388,12 @@ def as_step(generation: Workload, context: int, calls: Sequence[Call]) -> Worklo
     return replace(generation, phase="decode", inputs=inputs, calls=tuple(calls), memory=None)
 
 
-def growing(before: Workload, after: Workload) -> Difference | None:
+def growing(before: Workload, after: Workload) -> SizeGrowth | None:
     """Return by how much sizes grow from one step to another; None where they make other calls."""
     if len(before.calls) != len(after.calls) or made(before.calls) != made(after.calls):
         return None
     known: dict[tuple[Configuration, Configuration], tuple[int, ...]] = {}
-    found: Difference = {}
+    found: SizeGrowth = {}
     for place, (one, other) in enumerate(zip(before.calls, after.calls, strict=True)):
         pair = one.configuration, other.configuration
         if pair[0] is pair[1] or pair[0] == pair[1]:
@@ -410,7 +410,7 @@ def growing(before: Workload, after: Workload) -> Difference | None:
 def stretches(steps: Sequence[Workload]) -> list[list[Workload]]:
     """Return consecutive steps by stretches, in each of which the same sizes grow alike."""
     found: list[list[Workload]] = [[each] for each in steps[:1]]
-    by: Difference | None = None
+    by: SizeGrowth | None = None
     for before, after in pairwise(steps):
         difference = growing(before, after)
         goes_on = difference is not None and (len(found[-1]) == 1 or difference == by)

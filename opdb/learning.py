@@ -14,7 +14,7 @@ from opdb.store import Store
 
 if TYPE_CHECKING:
     from opdb.estimates.estimator import Estimator
-    from opdb.estimates.training import Example, Work
+    from opdb.estimates.training import CountedWork, Example
 
 
 def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estimator:
@@ -39,7 +39,7 @@ def examples_of(store: Store, predictor: Predictor, board: str) -> list[Example]
 
 
 def trained(
-    examples: Sequence[Example], works: Sequence[Work], predictor: Predictor, board: str
+    examples: Sequence[Example], works: Sequence[CountedWork], predictor: Predictor, board: str
 ) -> Estimator:
     """Learn from examples; the sums over `works` say how wide sums are."""
     from opdb.estimates.training import calibrated, train
@@ -49,12 +49,12 @@ def trained(
     return calibrated(found, examples, works, predictor.base_power_w(board))
 
 
-def works_of(store: Store) -> list[Work]:
+def works_of(store: Store) -> list[CountedWork]:
     """Return all workloads as learning sees them, each of the family that its first word names."""
-    from opdb.estimates.training import Work
+    from opdb.estimates.training import CountedWork
 
     return [
-        Work(first_word(w.name), {c.key: n for c, n in w.occurrences().items()})
+        CountedWork(first_word(w.name), {c.key: n for c, n in w.occurrences().items()})
         for w in store.workloads()
     ]
 

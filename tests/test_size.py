@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 29_024, "lines": 54_055, "files": 147},
-    "studies": {"statements": 4_388, "lines": 8_170, "files": 20},
+    "core": {"statements": 29_023, "lines": 53_988, "files": 147},
+    "studies": {"statements": 4_388, "lines": 8_157, "files": 20},
     "tests": {"lines": 47_484, "files": 270},
     "benchmarks": {"lines": 2_304, "files": 10},
 }

@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from opdb.algorithms.cudnn import Convolution, forget_plans, padding_of, planner_of
+from opdb.algorithms.cudnn import ConvolutionShapes, forget_plans, padding_of, planner_of
 from opdb.algorithms.names import DEFAULT, DIRECT, Algorithm, algorithm_named
 from opdb.errors import CannotMeasureError, RefusedError
 
@@ -51,7 +51,7 @@ class ForcedCall(NamedTuple):
     groups: int
     algorithm: str
 
-    def problem(self) -> Convolution:
+    def problem(self) -> ConvolutionShapes:
         """Describe the convolution, in the layout in which torch would run it."""
         input, weight = self.input, self.weight
         if input.dim() != 4 or weight.dim() != 4:
@@ -61,7 +61,7 @@ class ForcedCall(NamedTuple):
             )
         if input.dtype != weight.dtype:
             raise RefusedError(f"a convolution of {input.dtype} with weights of {weight.dtype}")
-        return Convolution(
+        return ConvolutionShapes(
             tuple(input.shape),
             tuple(weight.shape),
             tuple(self.stride),
@@ -96,7 +96,7 @@ def tf32_allowed() -> bool:
     return bool(torch.backends.cudnn.allow_tf32)
 
 
-def layout_of(problem: Convolution) -> torch.memory_format:
+def layout_of(problem: ConvolutionShapes) -> torch.memory_format:
     return torch.channels_last if problem.channels_last else torch.contiguous_format
 
 
@@ -183,7 +183,7 @@ OWN_FORWARD = "its class computes the convolution in a way of its own"
 
 
 @dataclass
-class Layer:
+class ForcedLayer:
     """One convolution layer in a model whose convolutions are forced.
 
     `ran` names what runs, by the shape of the input: an algorithm, `default` where it was refused.
@@ -241,7 +241,7 @@ class Swap:
     """The convolution layers of a model that were swapped, by path, and those left, with why."""
 
     algorithm: Algorithm
-    layers: dict[str, Layer]
+    layers: dict[str, ForcedLayer]
     left: dict[str, str]
 
     @property
@@ -277,7 +277,7 @@ def swapped(model: nn.Module, algorithm: Algorithm) -> Iterator[Swap]:
     The first pass probes every layer. `default` swaps nothing. Memory that plans took is given back
     at the end, so no graph captured inside may be replayed outside.
     """
-    layers: dict[str, Layer] = {}
+    layers: dict[str, ForcedLayer] = {}
     left: dict[str, str] = {}
     try:
         for path, module in model.named_modules():
@@ -286,7 +286,7 @@ def swapped(model: nn.Module, algorithm: Algorithm) -> Iterator[Swap]:
             if "_conv_forward" in module.__dict__ or not _is_plain(module):
                 left[path] = OWN_FORWARD
                 continue
-            layers[path] = Layer(path, module, algorithm.name)
+            layers[path] = ForcedLayer(path, module, algorithm.name)
             module._conv_forward = layers[path]  # type: ignore[method-assign]
         yield Swap(algorithm, layers, left)
     finally:
@@ -385,7 +385,9 @@ def runs_on(device: torch.device) -> bool:
     return device.type == "cuda" or _INTERPRETED
 
 
-def direct(problem: Convolution, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def direct(
+    problem: ConvolutionShapes, input: Tensor, weight: Tensor, bias: Tensor | None
+) -> Tensor:
     """Convolve, the bias added in the same kernel."""
     if problem.dtype not in TYPES:
         raise RefusedError(

@@ -26,7 +26,7 @@ Four: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Convolution:
+class ConvolutionShapes:
     """A convolution's shapes and steps.
 
     `input` is (images, channels, height, width), `weight` (channels out, channels in of a group,
@@ -204,7 +204,7 @@ def cudnn() -> Cudnn:
 class Descriptors:
     """One convolution as cuDNN takes it; needs no GPU. `close` gives the descriptors back."""
 
-    def __init__(self, library: Cudnn, problem: Convolution) -> None:
+    def __init__(self, library: Cudnn, problem: ConvolutionShapes) -> None:
         if problem.dtype not in TYPES:
             raise RefusedError(f"cuDNN convolves {', '.join(TYPES)}; not {problem.dtype}")
         self._library = library
@@ -212,7 +212,7 @@ class Descriptors:
         try:
             self.input = self._made("Tensor")
             self.weight = self._made("Filter")
-            self.convolution = self._made("Convolution")
+            self.convolution = self._made("ConvolutionShapes")
             self.output = self._made("Tensor")
             self._describe(problem)
         except RefusedError:
@@ -225,7 +225,7 @@ class Descriptors:
         self._destroyers.append((f"cudnnDestroy{what}Descriptor", made))
         return made
 
-    def _describe(self, problem: Convolution) -> None:
+    def _describe(self, problem: ConvolutionShapes) -> None:
         number = TYPES[problem.dtype]
         layout = _NHWC if problem.channels_last else _NCHW
         call = self._library.call
@@ -271,7 +271,7 @@ class Descriptors:
             self._library.call(name, made)
 
 
-def math_of(problem: Convolution) -> int:
+def math_of(problem: ConvolutionShapes) -> int:
     """Return the arithmetic that torch, too, lets cuDNN use for a type (Conv_v7.cpp)."""
     if problem.dtype == "float16":
         return TENSOR_OP_MATH
@@ -368,7 +368,7 @@ class Plan:
     `ran` is the name of the algorithm that runs: the one asked for, or the one that was guessed.
     """
 
-    def __init__(self, planner: Planner, problem: Convolution, algorithm: str) -> None:
+    def __init__(self, planner: Planner, problem: ConvolutionShapes, algorithm: str) -> None:
         problem.check()
         self._planner = planner
         self._descriptors = Descriptors(planner.library, problem)
@@ -388,7 +388,7 @@ class Plan:
         self._factors = ctypes.byref(self._one), ctypes.byref(self._zero)
         self._forward = planner.library.forward()
 
-    def _chosen(self, problem: Convolution, algorithm: str) -> int:
+    def _chosen(self, problem: ConvolutionShapes, algorithm: str) -> int:
         number = algorithm_named(algorithm).number
         if number is not None:
             return number
@@ -435,9 +435,9 @@ class Planner:
         self._device = device
         self.workspace = Workspace(device)
         self._stream: int | None = None
-        self._plans: dict[tuple[Convolution, str], Plan | RefusedError] = {}
+        self._plans: dict[tuple[ConvolutionShapes, str], Plan | RefusedError] = {}
 
-    def plan(self, problem: Convolution, algorithm: str) -> Plan:
+    def plan(self, problem: ConvolutionShapes, algorithm: str) -> Plan:
         key = problem, algorithm
         found = self._plans.get(key)
         if found is None:
@@ -446,13 +446,13 @@ class Planner:
             raise found
         return found
 
-    def refuse(self, problem: Convolution, algorithm: str, error: RefusedError) -> None:
+    def refuse(self, problem: ConvolutionShapes, algorithm: str, error: RefusedError) -> None:
         found = self._plans.get((problem, algorithm))
         if isinstance(found, Plan):
             found.close()
         self._plans[problem, algorithm] = error
 
-    def _made(self, problem: Convolution, algorithm: str) -> Plan | RefusedError:
+    def _made(self, problem: ConvolutionShapes, algorithm: str) -> Plan | RefusedError:
         if is_capturing():
             raise CannotMeasureError(
                 "a convolution is captured in a CUDA graph before it ever ran by "

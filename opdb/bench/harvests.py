@@ -27,7 +27,7 @@ from opdb.derive.quiet import quiet_time_s
 from opdb.errors import OpdbError, UnsupportedError
 from opdb.garbage import gc_paused
 from opdb.growth import CHOICE, apart_from, steps_of
-from opdb.harvest.finding import Policy
+from opdb.harvest.finding import HarvestPolicy
 from opdb.harvest.passes import AHEAD, Passes, longer, record
 from opdb.harvest.recorder import Recorder
 from opdb.models import LoadedModel, load
@@ -42,16 +42,16 @@ def measuring(
     *,
     anew: bool = False,
     swept: bool = False,
-    around: Known | None = None,
+    around: KnownTimes | None = None,
     processes: int | None = 1,
-) -> Policy:
+) -> HarvestPolicy:
     """Return the policy of all that measures: what the same code harvested counts, unless `anew`.
 
     Python around the calls is timed here, one model after the other, but not for sweeps
     (`swept`); `around` is what was timed for requests before, and is added to.
     """
-    known: Known = {} if around is None else around
-    return Policy(
+    known: KnownTimes = {} if around is None else around
+    return HarvestPolicy(
         accept="nothing" if anew else "same code",
         save="must",
         swept=swept,
@@ -80,7 +80,7 @@ DIFFERENT = "its calls differ from one pass to the next"
 
 
 @dataclass(frozen=True)
-class Answer:
+class CallResult:
     """A function or module that was called, and what it returned.
 
     `calls` counts the calls that the recorder had written down by then: not those that no operator
@@ -95,7 +95,7 @@ class Answer:
 class Keeping(Recorder):
     def __init__(self, model: nn.Module, **others: Any) -> None:
         super().__init__(model, **others)
-        self.answers: list[Answer] = []
+        self.answers: list[CallResult] = []
 
     def forget(self) -> None:
         super().forget()
@@ -103,7 +103,7 @@ class Keeping(Recorder):
 
     def call_function(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         output = super().call_function(function, args, kwargs)
-        self.answers.append(Answer(function, output, len(self.calls)))
+        self.answers.append(CallResult(function, output, len(self.calls)))
         return output
 
     def leave_module(
@@ -112,7 +112,7 @@ class Keeping(Recorder):
         is_call = self.covered and not self._nested
         super().leave_module(module, args, kwargs, output)
         if is_call:
-            self.answers.append(Answer(module, output, len(self.calls)))
+            self.answers.append(CallResult(module, output, len(self.calls)))
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class _Issue:
 
 @dataclass
 class _Answering(TorchFunctionMode):
-    answers: Sequence[Answer]
+    answers: Sequence[CallResult]
     broken_off: bool = False
     """Whether the pass is broken off at the call after the last."""
     issues: list[_Issue] | None = None
@@ -231,7 +231,7 @@ def _issued(mode: _Answering, issues: Sequence[_Issue]) -> list[float]:
 
 
 def times_around(
-    run: Callable[[], Any], answers: Sequence[Answer], *, broken_off: bool = False
+    run: Callable[[], Any], answers: Sequence[CallResult], *, broken_off: bool = False
 ) -> list[float]:
     """Return how long Python takes before, between and after the calls of a pass, in containers.
 
@@ -304,17 +304,17 @@ def _quiet_s(rounds_s: Sequence[Sequence[float]]) -> list[float]:
 RUNS = 4
 """As many times a generation is begun at most, to time steps that make different calls."""
 
-Part: TypeAlias = tuple[tuple[str, str], ...]
+PartCalls: TypeAlias = tuple[tuple[str, str], ...]
 """What a pass, or a part of it, calls (see `made`)."""
 
-Times: TypeAlias = dict[Part, float]
+Times: TypeAlias = dict[PartCalls, float]
 """The time around each part, in containers."""
 
-Known: TypeAlias = dict[tuple[str, str], dict[Part, float | str]]
+KnownTimes: TypeAlias = dict[tuple[str, str], dict[PartCalls, float | str]]
 """The times around parts, or why there are none, by a model's name and a phase."""
 
 
-def with_around(request: ModelSpec, found: Harvest, known: Known) -> Harvest:
+def with_around(request: ModelSpec, found: Harvest, known: KnownTimes) -> Harvest:
     """Return a harvest whose workload has what is `around` its calls, or a note why it has not.
 
     What is timed is added to what is `known`.
@@ -326,7 +326,7 @@ def with_around(request: ModelSpec, found: Harvest, known: Known) -> Harvest:
     return replace(found, workload=replace(found.workload, around=timed))
 
 
-def around(request: ModelSpec, workload: Workload, known: Known) -> float | None:
+def around(request: ModelSpec, workload: Workload, known: KnownTimes) -> float | None:
     """Return how long Python around the calls of a pass takes, as a number of containers.
 
     That is its quiet time over the time of a container (`container_time_s`) on this host, so that
@@ -378,7 +378,7 @@ def _unheard() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def _parts(request: ModelSpec, workload: Workload) -> list[Part]:
+def _parts(request: ModelSpec, workload: Workload) -> list[PartCalls]:
     """Return what the parts of a pass call, in order.
 
     Those of a generation of several tokens are what comes up to the first choice, each step, and
@@ -393,7 +393,7 @@ def _parts(request: ModelSpec, workload: Workload) -> list[Part]:
     return [made(calls) for calls in (before, *(step.calls for step in steps), after)]
 
 
-def _timed(request: ModelSpec, parts: Sequence[Part], known: Container[Part]) -> Times:
+def _timed(request: ModelSpec, parts: Sequence[PartCalls], known: Container[PartCalls]) -> Times:
     loaded = load(request, device="meta")
     if len(parts) > 1:
         return _timed_of_generation(loaded, parts, known)
@@ -404,7 +404,7 @@ def _timed(request: ModelSpec, parts: Sequence[Part], known: Container[Part]) ->
 
 
 def _timed_of_generation(
-    loaded: LoadedModel, parts: Sequence[Part], known: Container[Part]
+    loaded: LoadedModel, parts: Sequence[PartCalls], known: Container[PartCalls]
 ) -> Times:
     *steps, end = parts
     found: Times = {}
@@ -420,7 +420,9 @@ def _timed_of_generation(
     return found
 
 
-def _timed_at(loaded: LoadedModel, number: int, steps: Sequence[Part], end: Part) -> Times:
+def _timed_at(
+    loaded: LoadedModel, number: int, steps: Sequence[PartCalls], end: PartCalls
+) -> Times:
     """Return the times around a step (0: what comes before the first), the one before it, the end.
 
     Later steps are reached by a longer prompt, as when a generation is harvested. The end is that
@@ -452,7 +454,7 @@ class _KeepingPasses(Keeping, Passes): ...
 
 
 def _recorded(
-    begun: LoadedModel, passes: int, step: Part, place: int
+    begun: LoadedModel, passes: int, step: PartCalls, place: int
 ) -> tuple[_KeepingPasses, list[tuple[int, int]]]:
     """Record the first passes of a generation; return from which call to which each part goes.
 

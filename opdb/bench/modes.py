@@ -62,7 +62,7 @@ _COMPILED: Mapping[Mode, Mapping[str, Any]] = {
 """The arguments of torch.compile in each of its modes."""
 
 Facts: TypeAlias = dict[str, Json]
-Step: TypeAlias = Callable[[], Any]
+PassStep: TypeAlias = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Passing:
     """
 
     loaded: LoadedModel
-    step: Step
+    step: PassStep
     clock: Clock
     workload: str
     counted: dict[str, Captured] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def check_switches(mode: Mode) -> None:
 
 
 @contextmanager
-def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[Step]:
+def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[PassStep]:
     """Yield what issues one pass in a mode, ready to be measured; `facts` learn how it came to be.
 
     They keep what is known where a mode fails half way. Compilers begin in a fresh state, with an
@@ -180,8 +180,8 @@ def _widest(tensor: Tensor) -> Tensor:
 
 
 def _first_passes(
-    prepare: Callable[[], Step], clock: Clock, facts: Facts, passes: int = FIRST_PASSES
-) -> Step:
+    prepare: Callable[[], PassStep], clock: Clock, facts: Facts, passes: int = FIRST_PASSES
+) -> PassStep:
     """Prepare a mode and run it until its passes take their usual time.
 
     `compile_time_s` is what all that took, on the wall clock, beyond as many usual passes.
@@ -196,18 +196,18 @@ def _first_passes(
     return issue
 
 
-def _run(issue: Step, clock: Clock, passes: int) -> None:
+def _run(issue: PassStep, clock: Clock, passes: int) -> None:
     for _ in range(passes):
         issue()
     clock.wait(clock.mark())
 
 
-def _as_cuda_graph(step: Step) -> Step:
+def _as_cuda_graph(step: PassStep) -> PassStep:
     warm_up(step)
     return capture(step, 1).replay
 
 
-def _compiled(mode: Mode, loaded: LoadedModel) -> Step:
+def _compiled(mode: Mode, loaded: LoadedModel) -> PassStep:
     compiled = torch.compile(loaded.module, **_COMPILED[mode])
 
     def issue() -> Any:
@@ -265,7 +265,7 @@ class _Traceable(nn.Module):
         return tuple(found)
 
 
-def _trace(passing: Passing, facts: Facts) -> Step:
+def _trace(passing: Passing, facts: Facts) -> PassStep:
     """Trace a model, and count where the trace keeps what may depend on the inputs' values."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -275,7 +275,7 @@ def _trace(passing: Passing, facts: Facts) -> Step:
     return issue
 
 
-def _traced(loaded: LoadedModel) -> Step:
+def _traced(loaded: LoadedModel) -> PassStep:
     traceable = _Traceable(loaded).train(loaded.module.training)
     with torch.no_grad():
         traced = torch.jit.trace(traceable, traceable.inputs, check_trace=False, strict=False)

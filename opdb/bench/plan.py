@@ -671,7 +671,7 @@ Lacking: TypeAlias = Callable[[Configuration], Iterable[VisitRequest]]
 """Says which visits of a configuration are lacking now, each as often as it is wanted."""
 
 
-class Share:
+class RoundShare:
     """One worker's share of rounds, claimed job by job."""
 
     def __init__(self, claims: Claims) -> None:

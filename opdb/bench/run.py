@@ -30,7 +30,7 @@ from opdb.bench.plan import (
     ROUNDS,
     BenchRequest,
     Lacking,
-    Share,
+    RoundShare,
     SumsReached,
     benched_in,
     further,
@@ -51,15 +51,7 @@ from opdb.errors import CannotMeasureError, ClaimLostError
 from opdb.growth import benched_calls
 from opdb.memory import resident_bytes
 from opdb.progress import Display, Progress
-from opdb.records import (
-    Board,
-    Call,
-    Campaign,
-    Configuration,
-    Cost,
-    Visit,
-    Workload,
-)
+from opdb.records import Board, Call, Campaign, Configuration, Cost, Visit, Workload
 from opdb.store import Claims, Store, open_store, take_in
 from opdb.store.deriving import derive_costs
 from opdb.units import plural, show
@@ -240,7 +232,7 @@ class BenchCampaign:
         session: Session,
         store: Store,
         request: BenchRequest,
-        share: Share,
+        share: RoundShare,
         budget: Budget,
         display: Display,
         crew: Crew,
@@ -581,7 +573,7 @@ def bench(store: Store, request: BenchRequest, display: Display, crew: Crew = AL
     # A list is its device's, and the device's boards share it, or a board's own.
     scope = board.uuid if request.this_board else board.device
     with Claims(store, scope, board.uuid) as claims:
-        share = Share(claims)
+        share = RoundShare(claims)
         todo = share.unclaimed(_planned(store, board, request))
         unheard = _without_host_times(store, platform, request)
         if not todo:

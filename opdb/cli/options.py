@@ -100,8 +100,7 @@ def _typed(option: Option) -> Any:
 
 AllowCode: TypeAlias = Annotated[bool, _typed(COMMAND_LINE["allow_code"])]
 NoHarvest: TypeAlias = Annotated[
-    bool,
-    typer.Option("--no-harvest", help="Refuse a model that is not in the database yet."),
+    bool, typer.Option("--no-harvest", help="Refuse a model that is not in the database yet.")
 ]
 ModeName: TypeAlias = Annotated[
     str,
@@ -130,7 +129,7 @@ DeviceName: TypeAlias = Annotated[
         "else the published device]",
     ),
 ]
-Board: TypeAlias = Annotated[
+BoardOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--board",
@@ -140,11 +139,10 @@ Board: TypeAlias = Annotated[
         "latter]",
     ),
 ]
-Estimates: TypeAlias = Annotated[
+EstimatesOption: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--estimates/--no-estimates",
-        help="Estimate what was never measured, or leave it out.",
+        "--estimates/--no-estimates", help="Estimate what was never measured, or leave it out."
     ),
 ]
 EveryDevice: TypeAlias = Annotated[
@@ -167,11 +165,7 @@ Algorithms: TypeAlias = Annotated[
 ]
 MeasuredDevice: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        help="cuda, cuda:N or cpu.  [default: cuda]",
-    ),
+    typer.Option("--device", metavar="DEVICE", help="cuda, cuda:N or cpu.  [default: cuda]"),
 ]
 AnyDevice: TypeAlias = Annotated[
     str | None,

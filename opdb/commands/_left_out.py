@@ -50,7 +50,7 @@ class OperatorError:
 
 
 @dataclass(frozen=True)
-class ModelError:
+class LeftOutError:
     """A measured run predicted with what it alone uses estimated, by `opdb` and by baselines.
 
     `estimated` is the share of its device time that rests on estimates, `refused` the share that
@@ -74,11 +74,7 @@ NAMES: Mapping[Leaving, Callable[[Workload], str]] = {
 
 
 def estimation(
-    store: Store,
-    predictor: Predictor,
-    models: Collection[str],
-    leaving: Leaving,
-    display: Display,
+    store: Store, predictor: Predictor, models: Collection[str], leaving: Leaving, display: Display
 ) -> Listing:
     """Leave out one group of measured workloads after another, and estimate what it alone uses.
 
@@ -94,7 +90,7 @@ def estimation(
     works = works_of(store)
     known: dict[str, list[tuple[Example, list[Workload]]]] = {}
     operators: list[OperatorError] = []
-    runs: list[ModelError] = []
+    runs: list[LeftOutError] = []
     for (group, board), of_group in sorted(measured.items()):
         if models and not any(workload.name in models for workload, _ in of_group):
             continue
@@ -144,7 +140,7 @@ def _ran(
     left_out: set[str],
     predictor: Predictor,
     methods: Mapping[str, EstimatedCosts],
-) -> ModelError:
+) -> LeftOutError:
     """Predict a measured run, what was left out estimated by each method."""
     parts = predictor.answer(*run).prediction.parts
     shares = {p.configuration.key: p.share_time for p in parts}
@@ -153,7 +149,7 @@ def _ran(
     answers = {
         name: predictor.without(*run, left_out, instead) for name, instead in methods.items()
     }
-    return ModelError(group, *run, sum(out.values()) - refused, refused, answers)
+    return LeftOutError(group, *run, sum(out.values()) - refused, refused, answers)
 
 
 MOSTLY_ESTIMATED = 0.2
@@ -166,26 +162,26 @@ WIDTHS = (0.0, 0.15, 0.3, 0.6, math.inf)
 """Half widths of a time's stated interval, in logarithms, between which errors are told apart."""
 
 
-def _attributions(measure: Measure) -> Callable[[ModelError], Json]:
+def _attributions(measure: Measure) -> Callable[[LeftOutError], Json]:
     return lambda run: {name: attribution(a, measure) for name, a in run.answers.items()}
 
 
-def _ours(measure: Measure) -> Callable[[ModelError], str]:
-    def ratio(run: ModelError) -> str:
+def _ours(measure: Measure) -> Callable[[LeftOutError], str]:
+    def ratio(run: LeftOutError) -> str:
         found = attribution(run.answers[OURS], measure)
         return "–" if found is None else f"{found:.3f}"
 
     return ratio
 
 
-def _half_width(run: ModelError) -> float | None:
+def _half_width(run: LeftOutError) -> float | None:
     prediction = run.answers[OURS].prediction
     if prediction.time_interval_s is None or not prediction.time_s:
         return None
     return prediction.time_interval_s[1] / prediction.time_s - 1
 
 
-ESTIMATED_RUNS: Table[ModelError] = Table(
+ESTIMATED_RUNS: Table[LeftOutError] = Table(
     *workload_columns(lambda run: run.workload),
     Column("mode", lambda run: run.mode, title="mode"),
     Column("left_out", lambda run: run.group),
@@ -246,7 +242,7 @@ BY_WIDTH: Table[Json] = Table(
 
 
 def _listing(
-    leaving: Leaving, operators: Sequence[OperatorError], runs: Sequence[ModelError]
+    leaving: Leaving, operators: Sequence[OperatorError], runs: Sequence[LeftOutError]
 ) -> Listing:
     """Return what was estimated after each group was left out of learning, and how right it is."""
     resting = [run for run in runs if run.estimated + run.refused >= MOSTLY_ESTIMATED]
@@ -281,7 +277,7 @@ def _listing(
     )
 
 
-def _summary(operators: Sequence[OperatorError], runs: Sequence[ModelError]) -> dict[str, Json]:
+def _summary(operators: Sequence[OperatorError], runs: Sequence[LeftOutError]) -> dict[str, Json]:
     told = [each for each in operators if each.estimated is not None]
     names = [OURS, *(told[0].guessed if told else ())]
     return {
@@ -337,7 +333,7 @@ def _of_operators(told: Sequence[OperatorError], name: str) -> Json:
     }
 
 
-def _of_runs(runs: Sequence[ModelError], name: str, what: Measure) -> Json:
+def _of_runs(runs: Sequence[LeftOutError], name: str, what: Measure) -> Json:
     answers = [run.answers[name] for run in runs]
     errors = sorted(abs(ratio - 1) for a in answers if (ratio := attribution(a, what)) is not None)
     if not errors:
@@ -375,7 +371,7 @@ def _share(told: Iterable[bool | None]) -> float | None:
 
 # Simple rules with which estimates are compared: those that anybody would try first.
 
-Rule = Callable[[Features], tuple[float, float]]
+CostRule = Callable[[Features], tuple[float, float]]
 """A call's time (seconds) and dynamic energy (joules)."""
 
 
@@ -390,7 +386,7 @@ class RuleCosts:
         return 0.0, 0.0
 
 
-def apply_rule(rule: Rule, configurations: Iterable[Configuration], board: str) -> RuleCosts:
+def apply_rule(rule: CostRule, configurations: Iterable[Configuration], board: str) -> RuleCosts:
     """Apply a rule to configurations; a call that launches nothing costs nothing."""
     costs = {}
     for configuration in configurations:
@@ -416,7 +412,7 @@ def _exactly(value: float) -> Quantity:
     return Quantity(value, value, value, value, 0)
 
 
-def proportional_to_flops(examples: Sequence[Example]) -> Rule:
+def proportional_to_flops(examples: Sequence[Example]) -> CostRule:
     """Time and dynamic energy in proportion to operations, as all examples together have them."""
     seen = [(features(e.configuration), *_cost(e)) for e in examples if usable(e)]
     flops = math.fsum(of.flops for of, _, _ in seen)
@@ -424,7 +420,7 @@ def proportional_to_flops(examples: Sequence[Example]) -> Rule:
     return lambda of: (of.flops * time_s / flops, of.flops * dynamic_j / flops)
 
 
-def plain_roofline(examples: Sequence[Example]) -> Rule:
+def plain_roofline(examples: Sequence[Example]) -> CostRule:
     """The larger of operations and bytes over the best rates seen, at the usual dynamic power."""
     seen = [(features(e.configuration), *_cost(e)) for e in examples if usable(e)]
     under = roofline((of, time_s) for of, time_s, _ in seen)
@@ -437,7 +433,7 @@ def plain_roofline(examples: Sequence[Example]) -> Rule:
     return rule
 
 
-def nearest_neighbour(examples: Sequence[Example], *, scaled: bool = False) -> Rule:
+def nearest_neighbour(examples: Sequence[Example], *, scaled: bool = False) -> CostRule:
     """Time and dynamic energy of the most alike measured call: of its kind, in its dtype.
 
     `scaled`, they are brought to the call's size by the neighbour's utilisation and dynamic power.
@@ -472,7 +468,7 @@ def _cost(example: Example) -> tuple[float, float]:
     return time.mean, dynamic.mean if dynamic else 0.0
 
 
-BASELINES: Mapping[str, Callable[[Sequence[Example]], Rule]] = {
+BASELINES: Mapping[str, Callable[[Sequence[Example]], CostRule]] = {
     "proportional to FLOPs": proportional_to_flops,
     "plain roofline": plain_roofline,
     "nearest neighbour": nearest_neighbour,

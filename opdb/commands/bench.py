@@ -230,7 +230,7 @@ class BenchOptions:
 
 
 @dataclass(frozen=True, repr=False)
-class Benched(Report):
+class BenchReport(Report):
     """What campaigns measured, one a board; `failures` name the devices that failed, and why.
 
     `elsewhere` says that the measurements of other boards of the devices counted as well.
@@ -319,7 +319,7 @@ def bench(
     display: Display | None = None,
     check: bool = True,
     **said: Any,
-) -> Benched:
+) -> BenchReport:
     """Measure operators on this machine's device, as `opdb bench` does; it needs torch.
 
     `model` measures only what that model lacks, `said` are its options: batch_size, dtype … Without
@@ -358,7 +358,7 @@ def bench(
         boards = {b.uuid for r in results for b in store.boards(r.device)}
         others = bool(boards - {each.board for each in results}) and not asked.this_board
     of_grid = None if grid is None else grid.document["grid"]
-    found = Benched(results, places, failures, of_model, of_grid, others)
+    found = BenchReport(results, places, failures, of_model, of_grid, others)
     if check:
         found.check()
     return found

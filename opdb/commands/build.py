@@ -17,7 +17,7 @@ from opdb.commands._figures import coverage, misses
 from opdb.commands.bench import measured_places
 from opdb.commands.harvest import is_pattern, requested
 from opdb.errors import CheckError, InputError, OpdbError, in_one
-from opdb.harvest.finding import Policy, find_or_harvest, mark
+from opdb.harvest.finding import HarvestPolicy, find_or_harvest, mark
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.progress import Display
 from opdb.records import Configuration, Device, Json, Mode, Stored
@@ -92,7 +92,7 @@ class BuildOptions:
 
 
 @dataclass(frozen=True)
-class Question:
+class BuildQuestion:
     """What a build or its plan is asked: models, a mode, a target, and what is significant.
 
     `sources` are summary files (None: a model's name) with their requests, `errors` say what cannot
@@ -106,7 +106,9 @@ class Question:
     errors: list[OpdbError] = field(default_factory=list)
 
     @classmethod
-    def of(cls, paths: Sequence[str], said: Sequence[ModelSpec], asked: BuildOptions) -> Question:
+    def of(
+        cls, paths: Sequence[str], said: Sequence[ModelSpec], asked: BuildOptions
+    ) -> BuildQuestion:
         """Read what the arguments ask for; what is wrong with one of them is kept in `errors`."""
         mode = asked.check()
         if not paths:
@@ -166,7 +168,7 @@ class PlanRow:
     """A configuration to measure: its number, and the GPU-seconds up to its end."""
 
     survey: lazy.survey.Survey
-    step: lazy.survey.Step
+    step: lazy.survey.SurveyStep
     number: int
     until_s: float
 
@@ -183,10 +185,7 @@ STEPS: Table[PlanRow] = Table(
     Column(title="step", text=lambda row: row.number),
     Column("configuration", lambda row: row.step.key),
     Column(
-        "kind",
-        lambda row: row.configuration.kind,
-        "kind",
-        text=lambda row: row.configuration.title,
+        "kind", lambda row: row.configuration.kind, "kind", text=lambda row: row.configuration.title
     ),
     Column("what", lambda row: in_words(row.configuration), "what"),
     Column(
@@ -473,7 +472,7 @@ def build(
     """
     display, asked = display or Display(), options or BuildOptions()
     specs = ModelSpec.parse(**said).at_sizes(list(dict.fromkeys(batch_sizes)))
-    question = Question.of(models, specs, asked)
+    question = BuildQuestion.of(models, specs, asked)
     # What cannot be measured here is told before a harvest.
     measured_places(asked.device, None, [question.mode])
     requests = question.requests
@@ -517,11 +516,13 @@ def plan(
     """
     display, asked = display or Display(), options or BuildOptions()
     specs = ModelSpec.parse(**said).at_sizes(list(dict.fromkeys(batch_sizes)))
-    question = Question.of(models, specs, asked)
+    question = BuildQuestion.of(models, specs, asked)
     requests = question.requests
     with lazy.store.open_store(db, create=False) as store:
         with display.progress(len(requests), "harvest") as shown:
-            stored = find_or_harvest(store, requests, Policy(save="no", processes=None), shown)
+            stored = find_or_harvest(
+                store, requests, HarvestPolicy(save="no", processes=None), shown
+            )
         workloads = [each.workload for each in question.called(stored)]
         device = _planned_device(store, asked.device)
         known = lazy.survey.survey(store, device, workloads, DEFAULT_SETTINGS)

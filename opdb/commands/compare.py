@@ -41,7 +41,7 @@ _MOVED = {True: "yes", False: "no", None: MISSING}
 
 
 @dataclass(frozen=True)
-class Quantity:
+class QuantityChange:
     """A quantity of a pass before and after, as `opdb predict` names it; `unit` may be empty."""
 
     name: str
@@ -50,7 +50,7 @@ class Quantity:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PassDifference:
     """What moved between two sides, each told in words, and the operators that carry it.
 
     `judged` are the time and the energy of a sample, by which a regression is told. Of two
@@ -62,9 +62,9 @@ class Difference:
 
     before: str
     after: str
-    quantities: Sequence[Quantity]
+    quantities: Sequence[QuantityChange]
     operators: Sequence[OperatorChange]
-    judged: Sequence[Quantity] = ()
+    judged: Sequence[QuantityChange] = ()
     only: tuple[int, int] = (0, 0)
     by_sample: bool = False
     boards: Mapping[str, float | None] | None = None
@@ -72,7 +72,7 @@ class Difference:
     def regressions(self, within: float) -> list[str]:
         """Return in words what takes more than a share more, beyond the joint interval."""
         operators = [
-            Quantity(f"{name} of {each.operator}", "", change)
+            QuantityChange(f"{name} of {each.operator}", "", change)
             for each in (() if self.judged else self.operators)
             for name, change in (("time", each.time_s), ("energy", each.energy_j))
         ]
@@ -94,7 +94,7 @@ def _intervals(change: Change) -> str:
     return MISSING if change.intervals is None else f"{change.intervals:.2f}"
 
 
-CHANGE: Table[Quantity] = Table(
+CHANGE: Table[QuantityChange] = Table(
     Column(
         "before",
         lambda row: quantity_document(row.change.before, row.unit),
@@ -109,10 +109,7 @@ CHANGE: Table[Quantity] = Table(
     ),
     Column("difference", lambda row: row.change.difference),
     Column(
-        "ratio",
-        lambda row: row.change.ratio,
-        title="change",
-        text=lambda row: _percent(row.change),
+        "ratio", lambda row: row.change.ratio, title="change", text=lambda row: _percent(row.change)
     ),
     Column(
         "intervals",
@@ -129,7 +126,7 @@ CHANGE: Table[Quantity] = Table(
 )
 """A quantity before and after, without its name."""
 
-QUANTITIES: Table[Quantity] = Table(
+QUANTITIES: Table[QuantityChange] = Table(
     Column("quantity", lambda row: row.name, title=""),
     Column("unit", lambda row: row.unit),
     *CHANGE.columns,
@@ -144,7 +141,7 @@ OPERATORS: Table[OperatorChange] = Table(
         text=lambda row: _shape(row.configuration),
     ),
     Column("calls", lambda row: list(row.calls), title="calls", text=lambda row: _calls(row.calls)),
-    Column("time_s", lambda row: CHANGE.document(Quantity("time", "s", row.time_s))),
+    Column("time_s", lambda row: CHANGE.document(QuantityChange("time", "s", row.time_s))),
     Column(title="time before", text=lambda row: shown_amount(row.time_s.before, "s")),
     Column(title="after", text=lambda row: shown_amount(row.time_s.after, "s")),
     Column(title="difference", text=lambda row: show(row.time_s.difference, "s")),
@@ -153,14 +150,14 @@ OPERATORS: Table[OperatorChange] = Table(
     Column(title="moved", text=lambda row: _MOVED[row.time_s.moved]),
     Column(
         "energy_j",
-        lambda row: CHANGE.document(Quantity("energy", "J", row.energy_j)),
+        lambda row: CHANGE.document(QuantityChange("energy", "J", row.energy_j)),
         title="energy",
         text=lambda row: show(row.energy_j.difference, "J"),
     ),
 )
 
 
-def _blocks(found: Difference) -> Iterator[str | Rows[Any]]:
+def _blocks(found: PassDifference) -> Iterator[str | Rows[Any]]:
     yield f"{found.before} → {found.after}:"
     if found.boards is not None:
         apart = ", ".join(
@@ -216,7 +213,7 @@ def _calls(calls: tuple[int, int]) -> str:
     return str(before or "") if before == after else f"{before} → {after}"
 
 
-def _document(found: Difference) -> dict[str, Json]:
+def _document(found: PassDifference) -> dict[str, Json]:
     return {
         "before": found.before,
         "after": found.after,
@@ -248,7 +245,7 @@ def common_device(db: str | None, against: str, named: Sequence[str | None]) -> 
 
 def database_difference(
     db: str | None, against: str, device: str, boards: Sequence[str]
-) -> Difference:
+) -> PassDifference:
     """Return what a call of each operator costs in both databases.
 
     Of each database it is the board named (of two `boards` one each), else one that both have, else
@@ -274,7 +271,7 @@ def database_difference(
         raise InputError(f"{places[0]} and {places[1]} have no measured operator in common")
     before, after = ({key: cost for key, (_, cost) in each.items()} for each in measured)
     only = len(before.keys() - after.keys()), len(after.keys() - before.keys())
-    return Difference(places[0], places[1], (), cost_changes(both, before, after), only=only)
+    return PassDifference(places[0], places[1], (), cost_changes(both, before, after), only=only)
 
 
 def _board_of_each(
@@ -290,7 +287,7 @@ def _board_of_each(
 
 
 Apart: TypeAlias = dict[tuple[str, str], dict[str, float | None]]
-"""How many times as much as the first of two boards the second takes; see `Difference`."""
+"""How many times as much as the first of two boards the second takes; see `PassDifference`."""
 
 ONE_SIDE = (
     "both sides are the same: name a second model, mode, batch size, dtype, algorithm, board or "
@@ -302,7 +299,7 @@ ONE_SIDE = (
 class Comparison(Compared):
     """Predictions beside each other, and the differences between them."""
 
-    differences: Sequence[Difference] = ()
+    differences: Sequence[PassDifference] = ()
 
     def check_within(self, within: float) -> None:
         found = [
@@ -466,10 +463,8 @@ def _answers(
 
 
 def _difference(
-    old: tuple[Predicted, dict[str, Any]],
-    new: tuple[Predicted, dict[str, Any]],
-    apart: Apart,
-) -> Difference:
+    old: tuple[Predicted, dict[str, Any]], new: tuple[Predicted, dict[str, Any]], apart: Apart
+) -> PassDifference:
     def quantities(of: Figures) -> dict[str, tuple[str, Any, str]]:
         whole = [("time, 1 pass", of.time_s, "s"), ("energy, 1 pass", of.energy_j, "J")]
         return {name or unit: (name, amount, unit) for name, amount, unit in whole + lines(of)}
@@ -478,20 +473,22 @@ def _difference(
     figures = before.figures, after.figures
     every, again = map(quantities, figures)
     rows = [
-        Quantity(key, unit, Change(amount, again[key][1]))
+        QuantityChange(key, unit, Change(amount, again[key][1]))
         for key, (_, amount, unit) in every.items()
         if key in again
     ]
     times = [f.time_s and f.time_s.times(1 / f.samples) for f in figures]
     judged = [
-        Quantity("time of a sample", "s", Change(*times)),
-        Quantity("energy of a sample", "J", Change(*(f.energy_per_sample_j for f in figures))),
+        QuantityChange("time of a sample", "s", Change(*times)),
+        QuantityChange(
+            "energy of a sample", "J", Change(*(f.energy_per_sample_j for f in figures))
+        ),
     ]
     samples = figures[0].samples, figures[1].samples
     by_sample = samples[0] != samples[1]
     assert before.schedule is not None and after.schedule is not None
     operators = operator_changes(before.schedule, after.schedule, samples if by_sample else (1, 1))
-    return Difference(
+    return PassDifference(
         _words(*old),
         _words(*new),
         rows,
@@ -526,8 +523,7 @@ Dtypes: TypeAlias = Annotated[
 @gc_off_to_the_end()
 def run(
     models: Annotated[
-        list[str] | None,
-        options.models("Models; none to compare two databases."),
+        list[str] | None, options.models("Models; none to compare two databases.")
     ] = None,
     mode: Annotated[
         list[str] | None,
@@ -548,11 +544,7 @@ def run(
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(
-            "--against",
-            metavar="URL",
-            help="Another database to compare with --db.",
-        ),
+        typer.Option("--against", metavar="URL", help="Another database to compare with --db."),
     ] = None,
     within: Annotated[
         float | None,

@@ -165,7 +165,7 @@ def harvest(
 
     stored: list[Stored] = []
     notes: list[str] = []
-    around: lazy.harvests.Known = {}
+    around: lazy.harvests.KnownTimes = {}
     with (
         lazy.store.open_store(db) as store,
         (display or Display()).progress(total, "harvest") as shown,
@@ -273,8 +273,7 @@ def run(
     ] = "eager",
     device: options.AnyDevice = None,
     anew: Annotated[
-        bool,
-        typer.Option("--anew", help="Harvest and compile again what stands in the database."),
+        bool, typer.Option("--anew", help="Harvest and compile again what stands in the database.")
     ] = False,
     out: options.Output = options.Output(),
 ) -> None:

@@ -138,8 +138,8 @@ class Conditions:
     """
 
     device: options.DeviceName = None
-    board: options.Board = None
-    estimates: options.Estimates = True
+    board: options.BoardOption = None
+    estimates: options.EstimatesOption = True
     no_harvest: options.NoHarvest = False
     algorithm: Annotated[
         Algorithm | None,
@@ -531,16 +531,8 @@ PREDICTIONS: Table[Predicted] = Table(
     Column("memory", lambda one: memory_document(one.answer.memory)),
     Column("notes", lambda one: list(one.prediction.notes)),
     *figure_columns(lambda one: one.figures),
-    Column(
-        title="measured",
-        text=lambda one: _measured(one.answer.measured),
-        last=True,
-    ),
-    Column(
-        title="predicted / measured",
-        text=_ratio,
-        last=True,
-    ),
+    Column(title="measured", text=lambda one: _measured(one.answer.measured), last=True),
+    Column(title="predicted / measured", text=_ratio, last=True),
 )
 
 
@@ -804,10 +796,7 @@ def _convolutions(
 
 @gc_off_to_the_end()
 def run(
-    models: Annotated[
-        list[str],
-        options.models("Names of models, or summary files of one."),
-    ],
+    models: Annotated[list[str], options.models("Names of models, or summary files of one.")],
     mode: Annotated[
         list[str] | None,
         typer.Option(

@@ -14,7 +14,7 @@ import typer
 from opdb.cli import console, options
 from opdb.commands import _lazy as lazy
 from opdb.commands.predict import Tell, check_share, predicting
-from opdb.derive.boards import Agreement, Factor, Pair, agreement, pairs
+from opdb.derive.boards import Agreement, DuplicatePair, Factor, agreement, pairs
 from opdb.derive.runs import Launches, RunCost
 from opdb.errors import CheckError, InputError, UnknownNameError
 from opdb.garbage import gc_off_to_the_end
@@ -27,12 +27,12 @@ from opdb.units import plural, short_board, show_ratio, show_share
 PANEL = "predict"
 
 Measure = Literal["time", "energy"]
-Origin = Literal["own", "borrowed"]
+CostOrigin = Literal["own", "borrowed"]
 Leaving = Literal["model", "family", "batch_size"]
 """What is left out together: a model, all whose names begin with one word, a batch size."""
 
 MEASURES: tuple[Measure, ...] = ("time", "energy")
-ORIGINS: tuple[Origin, ...] = ("own", "borrowed")
+ORIGINS: tuple[CostOrigin, ...] = ("own", "borrowed")
 """Whether a run's board measured all its operators, or costs of other boards stand in for some."""
 
 
@@ -58,7 +58,7 @@ class Group:
     """Runs of one regime, alike in whose operators they rest on, and their errors."""
 
     regime: lazy.predictor.Regime
-    operators: Origin
+    operators: CostOrigin
     runs: int
     errors: dict[Measure, Errors | None]
 
@@ -118,10 +118,10 @@ def both(answers: Sequence[lazy.predictor.Answer]) -> dict[Measure, Errors | Non
 
 def groups(answers: Iterable[lazy.predictor.Answer]) -> list[Group]:
     """Return answers by whose operators they rest on and by regime, as far as there are any."""
-    by_place: dict[tuple[Origin, lazy.predictor.Regime], list[lazy.predictor.Answer]] = {}
+    by_place: dict[tuple[CostOrigin, lazy.predictor.Regime], list[lazy.predictor.Answer]] = {}
     for answer in answers:
         regime = lazy.predictor.regime_of(answer.prediction.workload, answer.prediction.mode)
-        origin: Origin = "borrowed" if answer.brought else "own"
+        origin: CostOrigin = "borrowed" if answer.brought else "own"
         by_place.setdefault((origin, regime), []).append(answer)
     places = [
         (o, lazy.predictor.Regime(f, b))
@@ -298,19 +298,19 @@ UNCOMPILED = "what the models are compiled to is not known (opdb harvest … --m
 # Duplicates
 
 
-def _agreement(pairs: Sequence[tuple[Pair, str]], measure: Measure) -> Agreement | None:
+def _agreement(pairs: Sequence[tuple[DuplicatePair, str]], measure: Measure) -> Agreement | None:
     return agreement(getattr(pair, measure) for pair, _ in pairs)
 
 
-def _difference(measure: Measure) -> Column[tuple[Pair, str]]:
-    def document(row: tuple[Pair, str]) -> Json:
+def _difference(measure: Measure) -> Column[tuple[DuplicatePair, str]]:
+    def document(row: tuple[DuplicatePair, str]) -> Json:
         found = getattr(row[0], measure)
         return found and {"difference": found.relative, "inside": found.inside}
 
     return Column(measure, document)
 
 
-PAIRS: Table[tuple[Pair, str]] = Table(
+PAIRS: Table[tuple[DuplicatePair, str]] = Table(
     Column("kind", lambda row: row[1]),
     Column("configuration", lambda row: row[0].configuration),
     Column("setting", lambda row: row[0].setting),
@@ -322,7 +322,7 @@ PAIRS: Table[tuple[Pair, str]] = Table(
 def _duplicates(
     store: lazy.store.Store, predictor: lazy.predictor.Predictor, models: Collection[str]
 ) -> Listing:
-    found: list[Pair] = []
+    found: list[DuplicatePair] = []
     for board in store.boards(predictor.device.slug):
         if store.outcomes(lazy.store.VisitFilter(board.device, board=board.uuid, role="duplicate")):
             found += pairs(store.campaigns(board=board.uuid), store.visits(board.uuid))
@@ -525,10 +525,7 @@ def validation(
 
 @gc_off_to_the_end()
 def run(
-    models: Annotated[
-        list[str] | None,
-        options.models("Models.  [default: all]"),
-    ] = None,
+    models: Annotated[list[str] | None, options.models("Models.  [default: all]")] = None,
     within: Annotated[
         float | None,
         typer.Option(

@@ -14,7 +14,15 @@ from torch import Tensor
 from torch.fx.node import Node
 
 from opdb.compiled.fused import FORCE, dense, encode_node, layout_of, spec_of
-from opdb.compiled.inductor import EXTERN, NOTHING, Kernel, Lowered, Outside, Step, steps_of_pass
+from opdb.compiled.inductor import (
+    EXTERN,
+    NOTHING,
+    Kernel,
+    Lowered,
+    Outside,
+    PassItem,
+    steps_of_pass,
+)
 from opdb.errors import InputError, NotCompiledError, OpdbError, UnsupportedError
 from opdb.kinds.fused import ENTRY, NAME, arguments, packet, words
 from opdb.kinds.view import strides_of, walk
@@ -85,7 +93,7 @@ def _entry(weights: int) -> Configuration:
     return Configuration(ENTRY, {"weights": weights}, {"input": given})
 
 
-def _steps(loaded: LoadedModel) -> Sequence[Step]:
+def _steps(loaded: LoadedModel) -> Sequence[PassItem]:
     try:
         return steps_of_pass(loaded.module, loaded.args, loaded.kwargs)
     except NotCompiledError as error:

@@ -285,13 +285,13 @@ class Outside:
     shapes: tuple[tuple[int, ...], ...]
 
 
-Step = Lowered | Outside
+PassItem = Lowered | Outside
 """The next step of a pass under torch.compile: a compiled graph, or an operator outside all."""
 
 
 def steps_of_pass(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Sequence[Step]:
+) -> Sequence[PassItem]:
     """Run a module under torch.compile, and return what inductor would make of it.
 
     Graphs are lowered and fused for the device that the module is on, no code is made; they run as
@@ -338,7 +338,7 @@ def steps_of_pass(
         torch.compiler.reset()
 
 
-def _settled(step: Callable[[], Any], made: Sequence[Lowered]) -> Sequence[Step]:
+def _settled(step: Callable[[], Any], made: Sequence[Lowered]) -> Sequence[PassItem]:
     """Return what a pass runs that compiles nothing more; `made` grows where one does.
 
     Raises:
@@ -354,7 +354,7 @@ def _settled(step: Callable[[], Any], made: Sequence[Lowered]) -> Sequence[Step]
     raise NotCompiledError(f"torch.compile compiles it anew in each of {SETTLING_PASSES} passes")
 
 
-def _steps(events: Iterable[Any], made: Sequence[Lowered]) -> Iterator[Step]:
+def _steps(events: Iterable[Any], made: Sequence[Lowered]) -> Iterator[PassItem]:
     """Yield the compiled graphs and the aten operators that no other event holds, in order."""
     for event in sorted(events, key=lambda each: each.time_range.start):
         if not event.name.startswith((_INSIDE, _ATEN)):

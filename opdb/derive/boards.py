@@ -10,15 +10,7 @@ from dataclasses import dataclass, replace
 
 from opdb.derive.costs import Deriver, VisitCost, reviewed, visit_cost
 from opdb.derive.statistics import t95
-from opdb.records import (
-    Calibration,
-    Campaign,
-    Cost,
-    Outputs,
-    Quantity,
-    Visit,
-    Weights,
-)
+from opdb.records import Calibration, Campaign, Cost, Outputs, Quantity, Visit, Weights
 
 # Factors between two boards of one device, from the anchor operators that both have measured.
 
@@ -123,8 +115,7 @@ def _median_cost(costs: Sequence[VisitCost]) -> AnchorCost:
     dynamic = [c.dynamic_energy_j for c in costs if c.dynamic_energy_j is not None]
     times = [c.replay_time_s for c in costs if c.replay_time_s <= MOST_LONGER * c.time_s]
     return AnchorCost(
-        statistics.median(times) if times else None,
-        statistics.median(dynamic) if dynamic else None,
+        statistics.median(times) if times else None, statistics.median(dynamic) if dynamic else None
     )
 
 
@@ -247,7 +238,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Pair:
+class DuplicatePair:
     """One configuration's cost from its measurement, and from its duplicate."""
 
     configuration: str
@@ -273,7 +264,7 @@ class Agreement:
         return self.inside / self.pairs
 
 
-def pairs(campaigns: Sequence[Campaign], visits: Sequence[Visit]) -> list[Pair]:
+def pairs(campaigns: Sequence[Campaign], visits: Sequence[Visit]) -> list[DuplicatePair]:
     """Derive each duplicated configuration's cost twice, of a board's visits.
 
     The two share no visit and no pooled spread: each side pools its own.
@@ -314,8 +305,8 @@ def _costs(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> list[Cost]
     return Deriver(campaigns, chosen).costs({})
 
 
-def _pair(first: Cost, second: Cost) -> Pair:
-    return Pair(
+def _pair(first: Cost, second: Cost) -> DuplicatePair:
+    return DuplicatePair(
         first.configuration,
         first.setting,
         first.board,

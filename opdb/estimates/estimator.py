@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from opdb.errors import InputError
-from opdb.estimates.features import HALVES, PASSES, STATES, Family, Features, Roofline, features
+from opdb.estimates.features import (
+    HALVES,
+    PASSES,
+    STATES,
+    Features,
+    OperatorFamily,
+    Roofline,
+    features,
+)
 from opdb.kinds import KINDS
 from opdb.kinds.view import item_bytes
 from opdb.records import Configuration, Cost, Form, Json, Quantity, mean_of
@@ -37,7 +45,7 @@ MOST_USED = 2048
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Covariance:
     """The covariance of two points: `variance` at distance 0, less the farther apart they are.
 
     `lengths` are one for each column of the points; `noise` is the variance of what no point tells
@@ -66,13 +74,13 @@ class Process:
     `weights` (n) say what each point adds at the places near it.
     """
 
-    kernel: Kernel
+    kernel: Covariance
     mean: float
     points: Matrix
     weights: Matrix
 
     @classmethod
-    def through(cls, kernel: Kernel, mean: float, points: Matrix, values: Matrix) -> Process:
+    def through(cls, kernel: Covariance, mean: float, points: Matrix, values: Matrix) -> Process:
         """Return the process that was seen to have these n values at n points (float32)."""
         weights = np.linalg.solve(with_noise(kernel, points), values - mean)
         return cls(kernel, mean, points, np.float32(weights).astype(float))
@@ -108,7 +116,7 @@ class Process:
         return expected, (found + found.T) / 2
 
 
-def with_noise(kernel: Kernel, points: Matrix) -> Matrix:
+def with_noise(kernel: Covariance, points: Matrix) -> Matrix:
     return kernel.between(points, points) + kernel.noise * np.eye(len(points))
 
 
@@ -364,7 +372,7 @@ class Estimator:
             return OTHER_DTYPE, of_dtype
         return None, None
 
-    def _stand_in(self, family: Family) -> Learned:
+    def _stand_in(self, family: OperatorFamily) -> Learned:
         """Return what was learned of a family, else of its forward passes, else the least sure."""
         found = self.families.get(family) or self.families.get(family.removesuffix(" backward"))
         return found or max(self.families.values(), key=lambda each: each.time.kernel.variance)
@@ -391,7 +399,7 @@ class Estimator:
             covariance = learned.together(asked, covariance[kept][:, kept]) + learned.doubt(asked)
             power = learned.power
             watts, of_power = (None, None) if power is None else power.at([places[i] for i in kept])
-            block = _Block(_keys(asked), covariance, of_power, learned.reach)
+            block = _Covariances(_keys(asked), covariance, of_power, learned.reach)
             self._add(learned, asked, (slower[kept], watts), block, found)
 
     def _by_roofline(self, learned: Learned, asked: Sequence[_Asked], found: Estimates) -> None:
@@ -401,7 +409,7 @@ class Estimator:
         slower, power = [learned.time.mean] * len(asked), learned.power
         watts = None if power is None else [power.mean] * len(asked)
         of_power = None if power is None else power.prior(len(asked), _alike(kinds))
-        block = _Block(_keys(asked), covariance, of_power, learned.reach)
+        block = _Covariances(_keys(asked), covariance, of_power, learned.reach)
         self._add(learned, asked, (slower, watts), block, found)
 
     def _add(
@@ -409,7 +417,7 @@ class Estimator:
         learned: Learned,
         asked: Sequence[_Asked],
         expected: tuple[Sequence[float], Sequence[float] | None],
-        block: _Block,
+        block: _Covariances,
         found: Estimates,
     ) -> None:
         """Add estimates: `expected` are logarithms of times over the roofline, and of watts."""
@@ -465,7 +473,7 @@ _EXACTLY_NOTHING = Quantity(0.0, 0.0, 0.0, 0.0, 0)
 
 
 @dataclass(frozen=True, eq=False)
-class _Block:
+class _Covariances:
     """The covariances of one family's estimates; errors of two families are independent."""
 
     keys: list[str]
@@ -473,7 +481,7 @@ class _Block:
     power: Matrix | None
     reach: Reach
 
-    def apart(self, shares: Sequence[float]) -> _Block:
+    def apart(self, shares: Sequence[float]) -> _Covariances:
         """Return the covariances where shares of the times, one of each row, are known apart."""
         rest = 1 - np.asarray(shares)
         return replace(self, time=self.time * rest[:, None] * rest)
@@ -498,7 +506,7 @@ class Estimates:
     sums: SumWidths
     costs: dict[str, Cost] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
-    blocks: list[_Block] = field(default_factory=list)
+    blocks: list[_Covariances] = field(default_factory=list)
 
     @property
     def doubtful(self) -> int:
@@ -704,7 +712,7 @@ def _process_of(document: Mapping[str, Json], points: Matrix) -> Process:
     if points.shape != (len(weights), len(kernel["lengths"])):
         raise ValueError(f"{len(weights)} weights for points of shape {points.shape}")
     return Process(
-        Kernel(float(kernel["variance"]), tuple(kernel["lengths"]), float(kernel["noise"])),
+        Covariance(float(kernel["variance"]), tuple(kernel["lengths"]), float(kernel["noise"])),
         float(document["mean"]),
         points,
         weights,

@@ -16,7 +16,7 @@ from opdb.records import Configuration, Json
 # A configuration as numbers. Pure: no torch, no numpy.
 
 
-Family: TypeAlias = str
+OperatorFamily: TypeAlias = str
 """Operators that are learned together: convolutions, matrix products, and all that mostly moves
 memory; forward and backward passes are separate."""
 
@@ -60,7 +60,7 @@ class Features:
     """
 
     kind: str
-    family: Family
+    family: OperatorFamily
     dtype: str
     flops: float
     moved_bytes: float

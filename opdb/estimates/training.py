@@ -15,9 +15,9 @@ import numpy as np
 
 from opdb.errors import InputError
 from opdb.estimates.estimator import (
+    Covariance,
     Estimates,
     Estimator,
-    Kernel,
     KindMedians,
     Learned,
     Matrix,
@@ -26,7 +26,7 @@ from opdb.estimates.estimator import (
     SumWidths,
     Trend,
     _Asked,
-    _Block,
+    _Covariances,
     left_out,
     unit_of,
     with_noise,
@@ -54,7 +54,7 @@ _START = (0.2, TYPICAL_LENGTH, 0.01)  # variance, lengths, noise
 _VARIANCES, _LENGTHS = (0.01, 10.0), (0.1, 300.0)
 
 
-def tuned(places: Matrix, values: Matrix, names: Sequence[str]) -> Kernel:
+def tuned(places: Matrix, values: Matrix, names: Sequence[str]) -> Covariance:
     """Return the kernel for n values of mean 0 at n places, shape (n, d).
 
     Columns of one name (d `names`) share a length scale.
@@ -79,7 +79,7 @@ def tuned(places: Matrix, values: Matrix, names: Sequence[str]) -> Kernel:
     )
     variance, *lengths, noise = np.exp(found.x)
     of_columns = (member @ lengths).round(5).tolist()
-    return Kernel(float(variance), tuple(of_columns), float(noise))
+    return Covariance(float(variance), tuple(of_columns), float(noise))
 
 
 def _unlikelihood(
@@ -92,7 +92,7 @@ def _unlikelihood(
     """
     variance, *lengths, noise = np.exp(logarithms)
     at = places / (member @ lengths)
-    kernel = Kernel(variance, (1.0,) * at.shape[1], noise)
+    kernel = Covariance(variance, (1.0,) * at.shape[1], noise)
     smooth = kernel.between(at, at)
     known = np.linalg.inv(smooth + noise * np.eye(len(at)))
     weights = known @ values
@@ -511,7 +511,7 @@ class PointsLeftOut:
         ]
         watts, of_power = _powers(family, rows, asked)
         keys = [each.configuration.key for each in asked]
-        block = _Block(keys, covariance, of_power, learned.reach)
+        block = _Covariances(keys, covariance, of_power, learned.reach)
         self._estimator._add(learned, asked, (slower, watts), block, found)
 
 
@@ -567,7 +567,7 @@ FEWEST_FAMILIES = 10
 
 
 @dataclass(frozen=True)
-class Work:
+class CountedWork:
     """A workload: its family of models, and how often it calls each configuration (key)."""
 
     family: str
@@ -605,7 +605,10 @@ class SumErrors:
 
 
 def calibrated(
-    estimator: Estimator, examples: Sequence[Example], works: Iterable[Work], base_w: float | None
+    estimator: Estimator,
+    examples: Sequence[Example],
+    works: Iterable[CountedWork],
+    base_w: float | None,
 ) -> Estimator:
     """Return an estimator with widths of sums, of the examples that it learned from.
 
@@ -616,11 +619,14 @@ def calibrated(
 
 
 def errors_of(
-    rest: PointsLeftOut, examples: Sequence[Example], works: Iterable[Work], base_w: float | None
+    rest: PointsLeftOut,
+    examples: Sequence[Example],
+    works: Iterable[CountedWork],
+    base_w: float | None,
 ) -> SumErrors:
     """Return what the sums over what each workload's family alone calls err by."""
     costs = {e.configuration.key: e.cost for e in examples if e.cost.time_s is not None}
-    by_family: dict[str, list[Work]] = defaultdict(list)
+    by_family: dict[str, list[CountedWork]] = defaultdict(list)
     for work in works:
         by_family[work.family].append(work)
     times, energies = [], []

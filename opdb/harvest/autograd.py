@@ -83,7 +83,7 @@ class _Output:
 
 
 @dataclass(eq=False)
-class _Part:
+class _GraphPart:
     """A call's part of the graph; `place` is the position of its backward pass among the calls.
 
     `views` are the nodes that work beside the call, where it changed a view.
@@ -101,7 +101,7 @@ class _Part:
         return nonzero / elements if elements else 1.0
 
 
-class Backward:
+class BackwardWatch:
     """Watches backward passes: knows the owner of every node, and records what runs.
 
     `runs` says that one is under way. What is found is added to `calls` and counted in
@@ -116,8 +116,8 @@ class Backward:
     ) -> None:
         self.runs = False
         self._calls, self._unsupported, self._aside = calls, unsupported, aside
-        self._parts: dict[Any, _Part | None] = {}
-        self._running: list[_Part | None] = []
+        self._parts: dict[Any, _GraphPart | None] = {}
+        self._running: list[_GraphPart | None] = []
         self._hooks: list[Any] = []
         self._given: dict[tuple[Any, int], set[object]] = {}
         self._nonzero: dict[tuple[Any, int], float] = {}
@@ -126,7 +126,7 @@ class Backward:
 
     def own(self, call: int | None, outputs: Sequence[Tensor]) -> None:
         """Give a call (None: one without description) all nodes up to those that others own."""
-        part = None if call is None else _Part(call)
+        part = None if call is None else _GraphPart(call)
         found: set[Any] = set()
         waiting = [t.grad_fn for t in outputs]
         while waiting:
@@ -253,12 +253,12 @@ class Backward:
 
         return after
 
-    def _inside(self, node: Any) -> _Part | None:
+    def _inside(self, node: Any) -> _GraphPart | None:
         """Return the call whose backward pass holds a node; None of one that works beside it."""
         part = self._parts.get(node)
         return None if part is None or node in part.views else part
 
-    def _share_given_on(self, part: _Part | None) -> float:
+    def _share_given_on(self, part: _GraphPart | None) -> float:
         """Return the share of the gradients that a part gives on that is not zero."""
         if part is None:
             return 1.0
@@ -287,7 +287,7 @@ class Backward:
             for args in more[-1:]:  # none where nothing flows on to what the view is of
                 self._add("aten::copy_", partial(_engines, "aten::copy_", args))
 
-    def _configuration(self, part: _Part) -> Configuration:
+    def _configuration(self, part: _GraphPart) -> Configuration:
         forward = self._calls[part.call].configuration
         backward = replace(forward, pass_name="backward")
         works = KINDS[forward.kind].launches(backward)

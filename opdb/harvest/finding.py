@@ -1,7 +1,7 @@
 """The one way from a request to its workload: what is stored, else a harvest then and there.
 
-A `Policy` says what of the database counts and what becomes of a harvest. Importing this module
-imports no torch: only a harvest does, and a look at what a model takes.
+A `HarvestPolicy` says what of the database counts and what becomes of a harvest. Importing this
+module imports no torch: only a harvest does, and a look at what a model takes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NotHarvestedError(InputError):
 
 
 @dataclass(frozen=True)
-class Policy:
+class HarvestPolicy:
     """What of the database counts for a request, and what becomes of a harvest.
 
     All that reads accepts what is "stored", even where other code or packages harvested it. All
@@ -65,13 +65,13 @@ class Policy:
     processes: int | None = 1
 
 
-READ = Policy()
+READ = HarvestPolicy()
 
 
 def find_or_harvest(
     store: Store,
     requests: Iterable[ModelSpec],
-    policy: Policy = READ,
+    policy: HarvestPolicy = READ,
     shown: Progress | None = None,
 ) -> dict[str, Stored | OpdbError]:
     """Return what each request means, or why that is not known, by the request's `repr`.
@@ -116,7 +116,7 @@ def find_or_harvest(
     return answers
 
 
-def workload_of(store: Store, request: ModelSpec, policy: Policy = READ) -> Stored:
+def workload_of(store: Store, request: ModelSpec, policy: HarvestPolicy = READ) -> Stored:
     """Return the workload that a request means: see `find_or_harvest`.
 
     Where the database cannot be written, `unsaved` says so.
@@ -131,7 +131,7 @@ def workload_of(store: Store, request: ModelSpec, policy: Policy = READ) -> Stor
     return found
 
 
-def _known(store: Store, request: ModelSpec, policy: Policy) -> Harvest | OpdbError | None:
+def _known(store: Store, request: ModelSpec, policy: HarvestPolicy) -> Harvest | OpdbError | None:
     """Return what is known of a request without a harvest; None where one is needed."""
     try:
         if policy.accept == "nothing":
@@ -168,7 +168,7 @@ def standing(store: Store, request: ModelSpec) -> Harvest | None:
 
 
 def _saved(
-    store: Store, request: ModelSpec, found: Harvest, harvest_s: float, policy: Policy
+    store: Store, request: ModelSpec, found: Harvest, harvest_s: float, policy: HarvestPolicy
 ) -> Stored:
     if policy.finish is not None:
         found = policy.finish(request, found)
@@ -248,7 +248,7 @@ def find_workload(
         InputError: it is not known, cannot be harvested, or is not stored and not to be harvested.
     """
     request = request_for(name, options)
-    policy = Policy(harvest=harvest and mode not in COMPILED_MODES)
+    policy = HarvestPolicy(harvest=harvest and mode not in COMPILED_MODES)
     try:
         try:
             return workload_of(store, request, policy)

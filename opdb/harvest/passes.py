@@ -20,17 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opdb.capturing import answering
 from opdb.errors import InputError, OpdbError, UnsupportedError
 from opdb.growth import Growth, NotAlikeError
-from opdb.harvest.autograd import Backward
+from opdb.harvest.autograd import BackwardWatch
 from opdb.harvest.digest import fingerprint
 from opdb.harvest.recorder import LiveMemory, Recorder
 from opdb.models import LoadedModel, load
-from opdb.models.construction import (
-    ANY_FAILURE,
-    ModelFailureError,
-    bytes_of,
-    check_fits,
-    one_line,
-)
+from opdb.models.construction import ANY_FAILURE, ModelFailureError, bytes_of, check_fits, one_line
 from opdb.models.inputs import make, seeded, tensors
 from opdb.models.meta import autocast_refused
 from opdb.models.steps import Loss, calibrate_batch_norms
@@ -313,7 +307,9 @@ def train(recorder: Recorder, loaded: LoadedModel, training: Json) -> None:
     """
     optimizer, accumulation = training["optimizer"], training["accumulation"]
     parameters = list(loaded.module.parameters())
-    backward = recorder.backward = Backward(recorder.calls, recorder.unsupported, recorder.aside)
+    backward = recorder.backward = BackwardWatch(
+        recorder.calls, recorder.unsupported, recorder.aside
+    )
     loss_of = None
     try:
         for _ in range(accumulation):
@@ -492,7 +488,7 @@ _COUNTED = ("foreign_leaves", "unsupported")
 
 
 @dataclass(frozen=True)
-class _Part:
+class _GenerationPart:
     """A part of a generation: its calls, what was counted in it, and the memory that it took."""
 
     calls: tuple[Call, ...]
@@ -500,7 +496,7 @@ class _Part:
     memory: PassMemory
 
     @classmethod
-    def between(cls, recorder: Passes, begin: _Mark | None, end: _Mark) -> _Part:
+    def between(cls, recorder: Passes, begin: _Mark | None, end: _Mark) -> _GenerationPart:
         """Return what was recorded between two marks, or from the beginning."""
         assert recorder.memory is not None
         begin = begin or _Mark(0, Counter(), 0)
@@ -522,7 +518,7 @@ class _Generation:
         self._prompt = loaded.inputs["args"][0]["shape"][1]
         self._tokens = loaded.inputs["generation"]["max_new_tokens"]
         self._recorded = 0
-        self._steps: dict[int, _Part] = {}
+        self._steps: dict[int, _GenerationPart] = {}
 
     def whole(self) -> _Found:
         """Return what the generation calls.
@@ -534,8 +530,8 @@ class _Generation:
         last = self._pair(self._tokens - 4, to_the_end=True)
         self._fill(1, self._tokens - 4)
         steps = [self._steps[number] for number in range(1, self._tokens - 1)]
-        parts = [_Part.between(first, None, first.marks[1]), *steps]
-        parts.append(_Part.between(last, last.marks[-2], last.marks[-1]))
+        parts = [_GenerationPart.between(first, None, first.marks[1]), *steps]
+        parts.append(_GenerationPart.between(last, last.marks[-2], last.marks[-1]))
         counts: Counter[tuple[str, str]] = Counter()
         for each in parts:
             counts.update(each.counts)
@@ -577,7 +573,7 @@ class _Generation:
         for each, (begin, end) in enumerate(
             pairwise(recorder.marks[ahead : ahead + steps + 1]), number
         ):
-            self._steps.setdefault(each, _Part.between(recorder, begin, end))
+            self._steps.setdefault(each, _GenerationPart.between(recorder, begin, end))
         return recorder
 
     def _fill(self, low: int, high: int) -> None:
@@ -596,7 +592,7 @@ class _Generation:
             self._fill(low, middle)
             self._fill(middle, high)
 
-    def _between(self, *pairs: int) -> Iterator[tuple[int, _Part]]:
+    def _between(self, *pairs: int) -> Iterator[tuple[int, _GenerationPart]]:
         """Yield the steps that lie between pairs and follow from these.
 
         Raises:

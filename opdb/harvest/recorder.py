@@ -21,16 +21,13 @@ from torch import Tensor, nn
 from torch._C._functorch import TransformType, get_interpreter_stack
 from torch._ops import HigherOrderOperator
 from torch.nn.modules import module as modules
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from opdb.errors import InputError, UnsupportedError
-from opdb.harvest.autograd import Backward
+from opdb.harvest.autograd import BackwardWatch
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel
 from opdb.models.inputs import specs, stored, tensors
@@ -218,7 +215,7 @@ class Recorder:
         self._numbers: dict[int, tuple[torch.Tensor, Json]] = {}
         self._on_host: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.asked = False
-        self.backward: Backward | None = None
+        self.backward: BackwardWatch | None = None
         self.memory: LiveMemory | None = None
         self.autocast: str | None = None
         self.has_cast = False

@@ -17,7 +17,7 @@ from opdb.kinds.families import (
     ONCE,
     PASSED_ON_OR_SUMMED,
     PLAIN,
-    Arguments,
+    JsonArguments,
     between,
     bound,
     broadcasting,
@@ -313,7 +313,7 @@ register(
 )
 
 
-def _implicit_dim(parameters: Arguments, inputs: Arguments) -> None:
+def _implicit_dim(parameters: JsonArguments, inputs: JsonArguments) -> None:
     # torch's rule where `dim` is left out: 0 for 0, 1 and 3 dimensions, else 1
     value = inputs.get("input")
     if "dim" not in parameters and isinstance(value, dict) and "shape" in value:
@@ -377,7 +377,7 @@ register(
 # learning rate is a value, which no kernel depends on.
 
 
-def _sorted(parameters: Arguments, inputs: Arguments) -> None:
+def _sorted(parameters: JsonArguments, inputs: JsonArguments) -> None:
     inputs["params"] = sorted(inputs["params"], key=canonical_json)
 
 

@@ -209,7 +209,7 @@ def rows_spared(view: View, *names: str) -> int:
 # equal calls as equal text
 
 
-Arguments = dict[str, Json]
+JsonArguments = dict[str, Json]
 
 
 def spread(rank: int, **defaults: Json) -> Canonical:
@@ -218,13 +218,13 @@ def spread(rank: int, **defaults: Json) -> Canonical:
     A default of None spreads without dropping.
     """
 
-    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+    def rewrite(parameters: JsonArguments, inputs: JsonArguments) -> None:
         spread_now(parameters, rank, **defaults)
 
     return rewrite
 
 
-def spread_now(parameters: Arguments, rank: int, **defaults: Json) -> None:
+def spread_now(parameters: JsonArguments, rank: int, **defaults: Json) -> None:
     for name, default in defaults.items():
         value = parameters.get(name)
         if isinstance(value, list) and len(value) == 1:
@@ -245,7 +245,7 @@ def count_dims(extra: int = 0, of: str = "input", **defaults: Json) -> Canonical
     has one more dimension than the input (stack, unsqueeze).
     """
 
-    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+    def rewrite(parameters: JsonArguments, inputs: JsonArguments) -> None:
         value = inputs.get(of)
         first = value[0] if isinstance(value, list) and value else value
         if not v.is_spec(first):
@@ -271,7 +271,7 @@ def _nonnegative(value: Json, rank: int) -> Json:
 
 def chain(*steps: Canonical) -> Canonical:
 
-    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+    def rewrite(parameters: JsonArguments, inputs: JsonArguments) -> None:
         for step in steps:
             step(parameters, inputs)
 
@@ -281,7 +281,7 @@ def chain(*steps: Canonical) -> Canonical:
 def drop_unless(condition: str, *names: str) -> Canonical:
     """Return a rewriter that drops parameters without effect where `condition` is false."""
 
-    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+    def rewrite(parameters: JsonArguments, inputs: JsonArguments) -> None:
         if not parameters.get(condition):
             for name in names:
                 parameters.pop(name, None)
@@ -292,7 +292,7 @@ def drop_unless(condition: str, *names: str) -> Canonical:
 def drop(name: str, value: Json) -> Canonical:
     """Return a rewriter that drops a parameter at a value that means its default."""
 
-    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+    def rewrite(parameters: JsonArguments, inputs: JsonArguments) -> None:
         if name in parameters and repr(parameters[name]) == repr(value):
             del parameters[name]
 
@@ -302,7 +302,7 @@ def drop(name: str, value: Json) -> Canonical:
 def listed(name: str) -> Canonical:
     """Return a rewriter that makes a whole number a list of one."""
 
-    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+    def rewrite(parameters: JsonArguments, inputs: JsonArguments) -> None:
         if isinstance(parameters.get(name), int):
             parameters[name] = [parameters[name]]
 

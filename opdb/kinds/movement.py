@@ -12,7 +12,7 @@ from opdb.kinds.families import (
     ONCE,
     PASSED_ON,
     PLAIN,
-    Arguments,
+    JsonArguments,
     broadcasting,
     count_dims,
     dense,
@@ -80,7 +80,7 @@ def _to_launches(view: View) -> bool:
     return bool(("channels_last" in wanted) != (view["input"].get("layout") == "channels_last"))
 
 
-def _to(parameters: Arguments, inputs: Arguments) -> None:
+def _to(parameters: JsonArguments, inputs: JsonArguments) -> None:
     # asking for the dtype that is there asks for nothing
     spec = inputs.get("input")
     if v.is_spec(spec) and parameters.get("dtype") == {"dtype": spec["dtype"]}:
@@ -305,7 +305,7 @@ def _arange_dtype(view: View) -> str:
     return "float32" if floats else "int64"
 
 
-def _range(parameters: Arguments, inputs: Arguments) -> None:
+def _range(parameters: JsonArguments, inputs: JsonArguments) -> None:
     if parameters.get("dtype") == {"dtype": "int64"} and not any(
         isinstance(parameters.get(n), float) for n in ("start", "end", "step")
     ):

@@ -12,7 +12,7 @@ from opdb.kinds.families import (
     ONCE,
     PASSED_ON,
     PLAIN,
-    Arguments,
+    JsonArguments,
     broadcasting,
     count_dims,
     dense,
@@ -216,7 +216,7 @@ def _norm_flops(per_element: int, affine: int = 2) -> CountRule:
     return rule
 
 
-def _instance_norm(parameters: Arguments, inputs: Arguments) -> None:
+def _instance_norm(parameters: JsonArguments, inputs: JsonArguments) -> None:
     if "running_mean" not in inputs:
         parameters.pop("momentum", None)
         parameters.pop("use_input_stats", None)

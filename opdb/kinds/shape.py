@@ -11,7 +11,7 @@ from opdb.kinds.families import (
     CONSTANT,
     LINEAR,
     ONCE,
-    Arguments,
+    JsonArguments,
     chain,
     count_dims,
     dense,
@@ -27,7 +27,7 @@ def resolved(shape: Shape, elements: int) -> Shape:
     return [elements // known if n == -1 and known else n for n in shape]
 
 
-def _resolve(parameters: Arguments, inputs: Arguments) -> None:
+def _resolve(parameters: JsonArguments, inputs: JsonArguments) -> None:
     value, shape = inputs.get("input"), parameters.get("shape")
     if v.is_spec(value) and isinstance(shape, list) and all(isinstance(n, int) for n in shape):
         parameters["shape"] = resolved(shape, v.numel(value["shape"]))
@@ -159,7 +159,7 @@ def _unfolded(view: View) -> list[Shape]:
     return [[*shape, size]]
 
 
-def _in_order(parameters: Arguments, inputs: Arguments) -> None:
+def _in_order(parameters: JsonArguments, inputs: JsonArguments) -> None:
     if {"dim0", "dim1"} <= parameters.keys():
         pair = sorted((parameters["dim0"], parameters["dim1"]))
         parameters["dim0"], parameters["dim1"] = pair

@@ -12,7 +12,7 @@ from opdb.kinds.families import (
     NO_FUNCTION,
     ONCE,
     PLAIN,
-    Arguments,
+    JsonArguments,
     averaged,
     broadcasting,
     chain,
@@ -48,7 +48,7 @@ def interpolation_flops(view: View) -> int:
     return 2 * view.output_elements * (taps | more).get(str(view["mode"]), 1)
 
 
-def _for_each_axis(parameters: Arguments, inputs: Arguments) -> None:
+def _for_each_axis(parameters: JsonArguments, inputs: JsonArguments) -> None:
     spec = inputs.get("input")
     if v.is_spec(spec):
         spread_now(parameters, len(spec["shape"]) - 2, size=None, scale_factor=None)
@@ -99,7 +99,7 @@ def _folded(view: View) -> list[Shape]:
     return [[batch, columns // v.numel(kernel), *size]]
 
 
-def _windows(parameters: Arguments, inputs: Arguments) -> None:
+def _windows(parameters: JsonArguments, inputs: JsonArguments) -> None:
     spread_now(parameters, 2, kernel_size=None, output_size=None, dilation=1, padding=0, stride=1)
 
 
@@ -332,7 +332,7 @@ def adaptive_flops(view: View) -> int:
 
 
 def _window(rank: int) -> Canonical:
-    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+    def rewrite(parameters: JsonArguments, inputs: JsonArguments) -> None:
         spread_now(parameters, rank, kernel_size=None, stride=None, padding=0, dilation=1)
         # torch's rule: no stride is the window's size
         if parameters.get("stride") in ([], parameters.get("kernel_size")):
@@ -341,7 +341,7 @@ def _window(rank: int) -> Canonical:
     return rewrite
 
 
-def _single_window(parameters: Arguments, inputs: Arguments) -> None:
+def _single_window(parameters: JsonArguments, inputs: JsonArguments) -> None:
     # torch computes with this window's size, which must stay a number
     for name in ("kernel_size", "stride"):
         value = parameters.get(name)
@@ -352,7 +352,7 @@ def _single_window(parameters: Arguments, inputs: Arguments) -> None:
 
 
 def _adaptive(rank: int) -> Canonical:
-    def rewrite(parameters: Arguments, inputs: Arguments) -> None:
+    def rewrite(parameters: JsonArguments, inputs: JsonArguments) -> None:
         value = parameters.get("output_size")
         if not isinstance(value, list):
             value = [value] * rank

@@ -353,7 +353,7 @@ def board_range(board: Board, moment: str) -> str:
 
 
 @dataclass
-class Report:
+class CounterReport:
     """The kernels of each configuration (key) that was called, in order; on which board, when.
 
     `units` has the unit of each metric as it is printed, `source` names the text in messages.
@@ -409,7 +409,7 @@ class Report:
         ]
 
 
-def read_report(text: str, source: str, decimal: str | None = None) -> Report:
+def read_report(text: str, source: str, decimal: str | None = None) -> CounterReport:
     """Read the CSV of a report's raw page; lines of the profiler before and after are skipped.
 
     `source` names the text in messages. Its numbers tell what marks their decimals, a dot or a
@@ -439,7 +439,9 @@ def read_report(text: str, source: str, decimal: str | None = None) -> Report:
     return _read(header, rows[1:], source, decimal)
 
 
-def _read(header: list[str], printed: list[list[str]], source: str, decimal: str | None) -> Report:
+def _read(
+    header: list[str], printed: list[list[str]], source: str, decimal: str | None
+) -> CounterReport:
     units, *rows = printed
     ranges = [n for n, name in enumerate(header) if "Range:" in name]
     columns = {
@@ -448,7 +450,7 @@ def _read(header: list[str], printed: list[list[str]], source: str, decimal: str
     if len(units) != len(header):
         there = plural(len(units), "unit")
         raise InputError(f"{source}: {there}; expected {len(header)}, one a column")
-    report = Report(source, {name: units[n] for name, n in columns.items()})
+    report = CounterReport(source, {name: units[n] for name, n in columns.items()})
     scales = {name: _UNITS.get(unit.lower(), ("", 1.0))[1] for name, unit in report.units.items()}
     whole = [row for row in rows if len(row) == len(header)]
     marks = {_mark(row[n]) for row in whole for n in columns.values()} - {None}

@@ -415,7 +415,7 @@ RING_WAIT_S = 0.3
 """How long to wait for the ring to reach the end of a window."""
 
 
-class Recorder:
+class PowerRecorder:
     """The recording side: polls NVML and answers windows, one JSON line each."""
 
     def __init__(self, uuid: str) -> None:
@@ -532,7 +532,7 @@ class Recorder:
 
 if __name__ == "__main__":
     try:
-        Recorder(sys.argv[1]).serve()
+        PowerRecorder(sys.argv[1]).serve()
     except CannotMeasureError as error:
         print(json.dumps({"error": str(error)}), flush=True)
     except KeyboardInterrupt:

@@ -34,7 +34,7 @@ from opdb.spec import DTYPES, MEMORY_FORMATS, MIXED, ModelSpec, is_import_path
 
 _patching = threading.RLock()
 _TWIN = "_opdb_meta_twin"
-Known: TypeAlias = list[tuple[torch.Tensor, torch.Tensor]]
+MetaValues: TypeAlias = list[tuple[torch.Tensor, torch.Tensor]]
 """Tensors on meta, each with its values on the CPU."""
 
 ANY_FAILURE = (Exception, SystemExit)
@@ -199,7 +199,7 @@ def _against_built(blueprint: Blueprint, request: ModelSpec) -> tuple[ModelSpec,
 
 def _known(
     before: Mapping[Any, torch.Tensor], after: Iterable[tuple[object, torch.Tensor]]
-) -> Known:
+) -> MetaValues:
     """Return the tensors of indices that have gone to meta, with what they were before."""
     return [
         (tensor, held)
@@ -307,7 +307,7 @@ def one_line(error: BaseException) -> str:
 
 def _prepared(
     blueprint: Blueprint, request: ModelSpec, device: str, changed: Mapping[str, Json]
-) -> tuple[nn.Module, Known]:
+) -> tuple[nn.Module, MetaValues]:
     """Return the module as it is asked for, and what is known of its buffers on meta."""
     try:
         built = dict(blueprint.module.named_buffers())

@@ -23,13 +23,13 @@ from opdb.models.inputs import tensors
 from opdb.operators.encoding import Encoder, NoNotes, TensorNotes, encode_constant
 from opdb.operators.functions import (
     Bound,
+    FunctionForm,
     bind,
     bind_function,
     declared,
     forms_by_name,
     metadata_functions,
 )
-from opdb.operators.functions import Form as FunctionForm
 from opdb.records import Configuration, Form, Json, canonical_json
 
 # torch.nn classes as forms of kinds: attributes that are arguments, and how to construct one.

@@ -435,7 +435,7 @@ _ENTRY = re.compile(r"([\w.:]+)(\([^()]*(?:\([^()]*\))?[^()]*\))?([!~@]?)")
 
 
 @dataclass(frozen=True)
-class Form:
+class FunctionForm:
     function: Callable[..., Any]
     kind: str
     signature: inspect.Signature
@@ -498,26 +498,26 @@ def declared(kind: Kind) -> Iterator[tuple[str, str, str]]:
 
 
 @cache
-def _table() -> Mapping[str, Mapping[str, Form]]:
-    table: dict[str, dict[str, Form]] = {}
+def _table() -> Mapping[str, Mapping[str, FunctionForm]]:
+    table: dict[str, dict[str, FunctionForm]] = {}
     for kind in KINDS.values():
         forms = table[kind.name] = {}
         for name, signature, flag in declared(kind):
             function = None if name.startswith("nn.") else _resolve(name, flag == "@")
             if function is not None:
                 spelled = parse_signature(signature) if signature else kind.signature
-                forms[name] = Form(function, kind.name, spelled, flag == "!", flag == "~")
+                forms[name] = FunctionForm(function, kind.name, spelled, flag == "!", flag == "~")
     return table
 
 
 @cache
-def forms_by_kind() -> Mapping[str, tuple[Form, ...]]:
+def forms_by_kind() -> Mapping[str, tuple[FunctionForm, ...]]:
     """Return each kind's functions, the one that `build` calls first."""
     return {kind: tuple(forms.values()) for kind, forms in _table().items()}
 
 
 @cache
-def forms_by_name() -> Mapping[str, Form]:
+def forms_by_name() -> Mapping[str, FunctionForm]:
     """Return each callable by its name in the table, "torch.cat"; getters are not calls."""
     return {
         name: form
@@ -528,8 +528,8 @@ def forms_by_name() -> Mapping[str, Form]:
 
 
 @cache
-def forms_by_function() -> Mapping[Callable[..., Any], Form]:
-    found: dict[Callable[..., Any], Form] = {}
+def forms_by_function() -> Mapping[Callable[..., Any], FunctionForm]:
+    found: dict[Callable[..., Any], FunctionForm] = {}
     for forms in forms_by_kind().values():
         for form in forms:
             earlier = found.setdefault(form.function, form)

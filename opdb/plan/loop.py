@@ -12,7 +12,7 @@ from opdb.bench.run import Budget, bench, pending
 from opdb.bench.session import Platform, current_settings, detect
 from opdb.errors import CannotMeasureError, InputError
 from opdb.growth import benched_configurations
-from opdb.plan.survey import Estimated, Step, Survey, prices, run_seconds, survey
+from opdb.plan.survey import Estimated, Survey, SurveyStep, prices, run_seconds, survey
 from opdb.predict.predictor import Answer, Predictor, predictor_for
 from opdb.progress import Display
 from opdb.records import Configuration, Mode, Stored, Workload
@@ -26,7 +26,7 @@ from opdb.units import plural
 
 
 @dataclass(frozen=True)
-class Lacking:
+class LackingVisits:
     """The configurations that lack visits on a device, and the seconds these are likely to take."""
 
     configurations: Sequence[Configuration]
@@ -47,13 +47,13 @@ def of_model(request: BenchRequest, stored: Stored) -> BenchRequest:
     )
 
 
-def lacking(store: Store, request: BenchRequest, platform: Platform) -> Lacking:
+def lacking(store: Store, request: BenchRequest, platform: Platform) -> LackingVisits:
     """Return what a bench of this request would find to do on a platform, and its price."""
     jobs = pending(store, platform, request)
     price = prices(store, platform.device.slug)
     found = {job.configuration.key: job.configuration for job in jobs}
     seconds = math.fsum(price.of(each) for each in found.values())
-    return Lacking(list(found.values()), seconds)
+    return LackingVisits(list(found.values()), seconds)
 
 
 # The loop.
@@ -236,7 +236,7 @@ class _Build:
                     raise
                 self._display.note(str(error))
 
-    def _bench_slice(self, steps: Sequence[Step], of: int, known: Survey) -> None:
+    def _bench_slice(self, steps: Sequence[SurveyStep], of: int, known: Survey) -> None:
         everything = plural(of, "configuration")
         self._display.note(f"bench: the next {len(steps)} of {everything} to the target")
         keys = [step.key for step in steps]
@@ -345,9 +345,9 @@ def drawn_by_lot(jobs: Sequence[BuildModel], runs: int | None) -> list[BuildMode
     return list(jobs) if runs is None else sorted(jobs, key=lambda job: job.ran)[:runs]
 
 
-def _first_of(steps: Sequence[Step], seconds: float) -> list[Step]:
+def _first_of(steps: Sequence[SurveyStep], seconds: float) -> list[SurveyStep]:
     """Return the first steps, one at least, that together cost no more than so much."""
-    some: list[Step] = []
+    some: list[SurveyStep] = []
     spent_s = 0.0
     for step in steps:
         if some and spent_s + step.seconds > seconds:

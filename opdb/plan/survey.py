@@ -58,7 +58,7 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Step:
+class SurveyStep:
     """A configuration (key) to measure: what it brings per GPU-second, and what it costs."""
 
     key: str
@@ -68,18 +68,18 @@ class Step:
 
 def rank(
     demands: Sequence[Demand], seconds: Mapping[str, float], first: Iterable[str] = ()
-) -> list[Step]:
+) -> list[SurveyStep]:
     """Return the configurations to measure, in order, until every demand is met or none is left.
 
     `seconds` is what each costs; `first` those that come first in any case, and are never dropped.
     """
     pinned = [key for key in dict.fromkeys(first) if key in seconds]
     greedy = _Greedy(demands, seconds, cheapest(demands, seconds))
-    steps = [Step(key, greedy.gain(key), seconds[key]) for key in pinned]
+    steps = [SurveyStep(key, greedy.gain(key), seconds[key]) for key in pinned]
     for key in pinned:
         greedy.take(key)
     while (found := greedy.next()) is not None:
-        steps.append(Step(found, greedy.gain(found), seconds[found]))
+        steps.append(SurveyStep(found, greedy.gain(found), seconds[found]))
         greedy.take(found)
     kept = _needed(demands, steps, set(pinned))
     return [step for step in steps if step.key in kept]
@@ -203,7 +203,7 @@ class _Lacking:
         return worth
 
 
-def _needed(demands: Sequence[Demand], steps: Sequence[Step], pinned: set[str]) -> set[str]:
+def _needed(demands: Sequence[Demand], steps: Sequence[SurveyStep], pinned: set[str]) -> set[str]:
     """Return the steps (keys) without which a demand would be missed, looked at from the end.
 
     A demand that all steps together do not meet needs each of its own.
@@ -469,7 +469,7 @@ class Survey:
         costs = {key: cost for key, cost in self.costs.items() if key in called}
         return replace(self, workloads=(workload,), costs=costs)
 
-    def plan(self, goals: Mapping[str, float], significance: Significance) -> list[Step]:
+    def plan(self, goals: Mapping[str, float], significance: Significance) -> list[SurveyStep]:
         """Return what to measure, in order, until each workload (key) reaches its goal.
 
         What is pinned and what cannot be sized comes first; what costs the host alone last, one
@@ -483,7 +483,7 @@ class Survey:
         steps = rank(self._demands(goals), seconds, first)
         taken = {step.key for step in steps}
         hosted = self._for_the_host(wanted & seconds.keys() - taken, taken)
-        return steps + [Step(key, 0.0, seconds[key]) for key in hosted]
+        return steps + [SurveyStep(key, 0.0, seconds[key]) for key in hosted]
 
     def _allowed(self, significance: Significance) -> list[str]:
         """Return the pending configurations (keys) that the project's list does not leave out."""
@@ -596,8 +596,8 @@ class Planned:
 
     target: float
     survey: Survey
-    steps: tuple[Step, ...]
-    beyond: tuple[Step, ...]
+    steps: tuple[SurveyStep, ...]
+    beyond: tuple[SurveyStep, ...]
     workloads: tuple[PlannedWorkload, ...]
 
     @property
@@ -623,7 +623,7 @@ def planned(
     return Planned(target, survey, some, beyond, tuple(workloads))
 
 
-def _within(steps: Sequence[Step], gpu_seconds: float | None) -> int:
+def _within(steps: Sequence[SurveyStep], gpu_seconds: float | None) -> int:
     spent_s = 0.0
     for number, step in enumerate(steps):
         spent_s += step.seconds

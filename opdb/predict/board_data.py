@@ -47,7 +47,7 @@ from opdb.records import (
     RunRatios,
     Workload,
 )
-from opdb.store import Measured, Store
+from opdb.store import MeasuredWorkload, Store
 from opdb.units import plural
 
 if TYPE_CHECKING:
@@ -517,10 +517,7 @@ class BoardData:
             if cost.after_others is None and cost.kernels and cost.kernels > 1
         ]
         _read(
-            self._different,
-            several,
-            partial(self._store.different_kernels, self.device.slug),
-            None,
+            self._different, several, partial(self._store.different_kernels, self.device.slug), None
         )
         return PredictionInputs(
             self.device,
@@ -612,7 +609,7 @@ class BoardData:
 
     # The models that the boards ran
 
-    def _read_groups(self, mode: Mode) -> Sequence[Measured]:
+    def _read_groups(self, mode: Mode) -> Sequence[MeasuredWorkload]:
         """Return each workload with each board that has a good run of it in a mode, torch choosing.
 
         In a mode that compiles, the workloads are the compiled ones, where these are known; in
@@ -633,13 +630,13 @@ class BoardData:
     def _compiled_key(self, workload: Workload) -> str:
         return replace(workload, compiled_for=self.device.slug).key
 
-    def _choose_measured(self, mode: Mode) -> Mapping[str, Measured]:
+    def _choose_measured(self, mode: Mode) -> Mapping[str, MeasuredWorkload]:
         """Return the workloads (by key) of a mode's groups, each on one board.
 
         Of several boards that ran a workload it is the one that measured most of its operators, and
         among equals the one of the latest run.
         """
-        by_key: dict[str, list[Measured]] = {}
+        by_key: dict[str, list[MeasuredWorkload]] = {}
         for each in self.groups(mode):
             by_key.setdefault(each.key, []).append(each)
         several = [key for key, measured in by_key.items() if len(measured) > 1]

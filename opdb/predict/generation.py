@@ -11,7 +11,7 @@ from functools import cache
 from opdb.growth import (
     Growth,
     NotAlikeError,
-    Place,
+    PlaceCalls,
     Sizes,
     cache_bytes,
     growing,
@@ -26,14 +26,7 @@ from opdb.kinds.view import spec_bytes
 from opdb.memory import bytes_moved, weight_bytes
 from opdb.predict.compose import Prediction
 from opdb.predict.timeline import EstimatedCosts
-from opdb.records import (
-    Configuration,
-    Cost,
-    PassMemory,
-    Quantity,
-    Workload,
-    mean_of,
-)
+from opdb.records import Configuration, Cost, PassMemory, Quantity, Workload, mean_of
 from opdb.records.measurement import BETWEEN
 
 # From the passes of a generation to the whole: one prefill, and a step for each further token.
@@ -165,7 +158,7 @@ REACH = 4.0
 PRIOR, PRIOR_BEYOND = 0.05, 0.10
 """The error of what grows, between and beyond rungs, where none can be left out to see it."""
 
-Weights = Mapping[int, float]
+RungWeights = Mapping[int, float]
 """What each rung (its number) counts at a place on the ladder; in all 1."""
 
 
@@ -186,7 +179,7 @@ def _on_line(values: Sequence[int], at: int) -> dict[int, float] | None:
     return {low: 1 - share, high: share}
 
 
-def rung_weights(rungs: Sequence[tuple[int, int]], at: tuple[int, int]) -> Weights | None:
+def rung_weights(rungs: Sequence[tuple[int, int]], at: tuple[int, int]) -> RungWeights | None:
     """Return what rungs, each a batch size and a length, count at a batch size and a length.
 
     None where they do not reach it.
@@ -330,7 +323,7 @@ class Ladder:
         )
         return time, energy
 
-    def _weights_of(self, rungs: tuple[int, ...], at: tuple[int, int]) -> Weights | None:
+    def _weights_of(self, rungs: tuple[int, ...], at: tuple[int, int]) -> RungWeights | None:
         """Return what some rungs (numbers) count at a place; None where they do not reach it."""
         found = rung_weights([self._rungs[number] for number in rungs], at)
         return found and {rungs[number]: share for number, share in found.items()}
@@ -361,7 +354,7 @@ class Ladder:
             squares_j.append(sum(error_j**2 for _, error_j in seen) / len(seen))
         return math.sqrt(sum(squares_s)), math.sqrt(sum(squares_j))
 
-    def _error(self, number: int, shares: Weights) -> tuple[float, float]:
+    def _error(self, number: int, shares: RungWeights) -> tuple[float, float]:
         """Return by how much what grows is off at a rung that is left out: time, dynamic energy."""
         times: list[_Compared] = []
         energies: list[_Compared] = []
@@ -378,12 +371,12 @@ class Ladder:
         return _off(times), _off(energies)
 
     def _parts(
-        self, place: Place, shares: Weights, at: Configuration
+        self, place: PlaceCalls, shares: RungWeights, at: Configuration
     ) -> tuple[list[tuple[float, Cost]], float]:
         parts = [(share, self._costs[place[number].key]) for number, share in shares.items()]
         return parts, _curved([(share, place[number]) for number, share in shares.items()], at)
 
-    def _cost(self, place: Place, shares: Weights, at: Configuration) -> Cost | None:
+    def _cost(self, place: PlaceCalls, shares: RungWeights, at: Configuration) -> Cost | None:
         """Return the cost of a call between rungs; None where one of them has none."""
         parts, curved = self._parts(place, shares, at)
         nearest = max(parts, key=lambda part: part[0])[1]
@@ -411,7 +404,7 @@ class Ladder:
             flags=(BETWEEN,),
         )
 
-    def _memory(self, shares: Weights, workload: Workload) -> PassMemory | None:
+    def _memory(self, shares: RungWeights, workload: Workload) -> PassMemory | None:
         """Return the memory of a pass between rungs: it grows in straight lines.
 
         Its cache is as its calls show it, for those of rungs may have other lengths.
@@ -439,9 +432,9 @@ def _place_of(sizes: Sizes) -> tuple[int, int]:
 
 def _left_out(
     rungs: Mapping[int, tuple[int, int]], axis: int, beyond: bool
-) -> list[tuple[int, Weights]]:
+) -> list[tuple[int, RungWeights]]:
     """Return rungs (numbers) that can be left out, with what the others count in their place."""
-    found: list[tuple[int, Weights]] = []
+    found: list[tuple[int, RungWeights]] = []
     for number, rung in rungs.items():
         row = [i for i, each in rungs.items() if each[1 - axis] == rung[1 - axis]]
         others = {rungs[i][axis]: i for i in row if i != number}

@@ -61,7 +61,7 @@ from opdb.records import (
     RunRatios,
     Workload,
 )
-from opdb.store import Measured, Store, how_to_fill, is_default, published_devices, take_in
+from opdb.store import MeasuredWorkload, Store, how_to_fill, is_default, published_devices, take_in
 
 # Choose the device that a command predicts for.
 
@@ -747,7 +747,9 @@ class Peers:
                 of_board[key] = shown
         return found
 
-    def _compared(self, others: Sequence[Measured], mode: Mode) -> dict[str, RunRatio | None]:
+    def _compared(
+        self, others: Sequence[MeasuredWorkload], mode: Mode
+    ) -> dict[str, RunRatio | None]:
         workloads = self._data.workloads_of([each.key for each in others])
         called: dict[str, set[str]] = {}
         for workload, each in zip(workloads, others, strict=True):
@@ -780,13 +782,13 @@ class Peers:
         kernel_s = found.kernel_s or None  # a host issues views, which no kernel runs
         return RunRatio(found.time_s / measured.time_s.mean, energy, kernel_s, waits)
 
-    def of(self, workload: Workload, mode: Mode) -> list[Measured]:
+    def of(self, workload: Workload, mode: Mode) -> list[MeasuredWorkload]:
         """Return the nearest measured workload of each other model, of the `MOST_PEERS` nearest.
 
         The nearest is of the same phase and range of batch sizes, of the same dtype, and has the
         batch size that is least apart.
         """
-        nearest: dict[str, Measured] = {}
+        nearest: dict[str, MeasuredWorkload] = {}
         for other in sorted(
             self._data.measured_in(mode).values(), key=lambda other: _unlikeness(other, workload)
         ):
@@ -824,7 +826,7 @@ def is_same_model(one: Counter[str], other: Counter[str]) -> bool:
     return smaller > 0 and (one & other).total() >= SAME * smaller
 
 
-def _unlikeness(other: Measured, workload: Workload) -> tuple[bool, bool, bool, float]:
+def _unlikeness(other: MeasuredWorkload, workload: Workload) -> tuple[bool, bool, bool, float]:
     apart = math.inf  # of an empty batch
     if other.batch_size and workload.batch_size:
         apart = abs(math.log(other.batch_size / workload.batch_size))

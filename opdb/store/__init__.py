@@ -5,15 +5,9 @@
 
 from opdb.store.claims import Claims
 from opdb.store.database import checkout_database, default_url
-from opdb.store.opening import (
-    how_to_fill,
-    is_default,
-    open_store,
-    published_devices,
-    take_in,
-)
+from opdb.store.opening import how_to_fill, is_default, open_store, published_devices, take_in
 from opdb.store.rows import Failure, HostSeen, Repeated, Spent
-from opdb.store.store import Measured, RunState, Store
+from opdb.store.store import MeasuredWorkload, RunState, Store
 from opdb.store.visits import (
     ConfigurationFilter,
     Head,
@@ -29,7 +23,7 @@ __all__ = [
     "Failure",
     "Head",
     "HostSeen",
-    "Measured",
+    "MeasuredWorkload",
     "MissingVisits",
     "Repeated",
     "RunState",

@@ -32,19 +32,12 @@ from opdb.store.opening import (
     open_store,
     write_manifest,
 )
-from opdb.store.rows import (
-    COST,
-    in_parts,
-    insert_columns,
-    numbers,
-    upsert,
-    upsert_columns,
-)
+from opdb.store.rows import COST, in_parts, insert_columns, numbers, upsert, upsert_columns
 from opdb.store.sets import (
     STATED,
     TABLES,
     Contents,
-    Rows,
+    SetRows,
     check,
     check_facts,
     check_whole,
@@ -171,7 +164,7 @@ def export_csv(store: Store, folder: Path, *, device: str) -> dict[str, int]:
     return {name: len(found) for name, found in contents.items()}
 
 
-def _is_raw(found: Rows, name: str) -> bool:
+def _is_raw(found: SetRows, name: str) -> bool:
     return field_of(found.table.c[name]).verify is not None
 
 
@@ -239,7 +232,7 @@ def import_database(store: Store, path: Path) -> Imported:
     return Imported(found, added)
 
 
-def _insert_all(connection: Connection, contents: Contents, source: int | None) -> Rows:
+def _insert_all(connection: Connection, contents: Contents, source: int | None) -> SetRows:
     """Insert the rows of a set, of a source (row number); return its visits as they are stored."""
     known: Known = {}
     for found in contents.values():
@@ -276,7 +269,7 @@ def _check_known(connection: Connection, contents: Contents) -> None:
     check_facts(contents, {}, known)
 
 
-def _costs(store: Store, device: str, stored: Rows) -> Rows:
+def _costs(store: Store, device: str, stored: SetRows) -> SetRows:
     """Return the costs that a device's campaigns give; those stored may be of a killed bench."""
     boards = [board.uuid for board in store.boards(device)]
     found = [COST.row(cost) for board in boards for cost in costs_of(store, board, device)]
@@ -320,7 +313,7 @@ def _forget_source(connection: Connection, name: str, seen: str) -> int:
     return int(number)
 
 
-def _insert(connection: Connection, found: Rows, source: int | None, known: Known) -> None:
+def _insert(connection: Connection, found: SetRows, source: int | None, known: Known) -> None:
     """Insert a table's rows, the references followed."""
     if not len(found):
         return
@@ -341,7 +334,7 @@ def _insert(connection: Connection, found: Rows, source: int | None, known: Know
         upsert_columns(connection, table, found.values, names, replace=False)
 
 
-def _insert_workloads(connection: Connection, found: Rows, source: int | None) -> None:
+def _insert_workloads(connection: Connection, found: SetRows, source: int | None) -> None:
     """Insert workloads; those that were harvested here stay, those of this source are replaced.
 
     A workload that was asked for here or in the set, other than by a sweep, stays asked for.
@@ -361,7 +354,7 @@ def _insert_workloads(connection: Connection, found: Rows, source: int | None) -
     upsert_columns(connection, table, found.values, ["key"])
 
 
-def _insert_calls(connection: Connection, found: Rows, source: int | None) -> None:
+def _insert_calls(connection: Connection, found: SetRows, source: int | None) -> None:
     """Insert the calls of the workloads that came from this source, in place of earlier ones."""
     workload, call = schema.workload, schema.call
     ours = select(workload.c.id).where(workload.c.source_id == source)
@@ -381,7 +374,7 @@ def _foreign_keys(connection: Connection, source: int | None) -> set[str]:
     return set(connection.scalars(query))
 
 
-def _numbered(found: Rows, known: Known) -> Rows:
+def _numbered(found: SetRows, known: Known) -> SetRows:
     """Return the same with row numbers in place of content keys."""
     values = dict(found.values)
     for inside, name in schema.REFERENCES.items():
@@ -390,7 +383,7 @@ def _numbered(found: Rows, known: Known) -> Rows:
     return replace(found, values=values)
 
 
-def _check_references(connection: Connection, found: Rows) -> None:
+def _check_references(connection: Connection, found: SetRows) -> None:
     """Check that the devices, boards, hosts and campaigns that rows name are there.
 
     Raises:

@@ -62,14 +62,14 @@ _NUMBERS_OR_NONE = _NUMBERS | {type(None)}
 """What numbers are read as: to look a type up is several times as quick as `isinstance`."""
 
 
-class Row(Protocol):
+class ReadRow(Protocol):
     """A row that was read: values by column name."""
 
     def __getitem__(self, name: str, /) -> Any: ...
 
 
 @dataclass(frozen=True)
-class Part:
+class SqlPart:
     """An attribute of a record that is not one column of the same name.
 
     `split` returns the values of its columns, `join` makes the attribute of them. Where `join` is
@@ -89,7 +89,7 @@ class Codec(Generic[Record]):
     by content key: they have `configuration` in place of `configuration_id`.
     """
 
-    def __init__(self, record: type[Record], table: Table, *parts: Part) -> None:
+    def __init__(self, record: type[Record], table: Table, *parts: SqlPart) -> None:
         """Look up which columns the attributes of a record are."""
         names = {each.name for each in fields(record)}  # type: ignore[arg-type]
         split = {column for part in parts for column in part.columns}
@@ -120,7 +120,7 @@ class Codec(Generic[Record]):
             row.update(zip(part.columns, values, strict=True))
         return row
 
-    def read(self, row: Row, **given: Any) -> Record:
+    def read(self, row: ReadRow, **given: Any) -> Record:
         """Return a row's record, with the attributes that no column of it holds.
 
         Raises:
@@ -139,12 +139,12 @@ class Codec(Generic[Record]):
         return self._record(**found, **given)
 
 
-def _renamed(attribute: str, column: Column[Any]) -> Part:
+def _renamed(attribute: str, column: Column[Any]) -> SqlPart:
     """Return the part of an attribute that is one column of another name."""
     field = field_of(column)
     encode, decode = field.encode, field.decode
     assert encode is not None and decode is not None
-    return Part(
+    return SqlPart(
         attribute,
         (column.name,),
         lambda value: (encode(value),),
@@ -168,10 +168,10 @@ def joined_quantity(name: str, *values: Any) -> Quantity | None:
 
 _quantity_parts: Callable[[Quantity], tuple[float, ...]] = attrgetter(*QUANTITY_PARTS)
 
-_BOARD = Part("board", ("board", "device"), lambda board: (board.uuid, board.device), Board)
+_BOARD = SqlPart("board", ("board", "device"), lambda board: (board.uuid, board.device), Board)
 
 _QUANTITIES = [
-    Part(
+    SqlPart(
         name,
         tuple(f"{name}_{part}" for part in QUANTITY_PARTS),
         _split_quantity,
@@ -189,7 +189,7 @@ WORKLOAD = Codec(Workload, schema.workload)
 DEVICE = Codec(Device, schema.device)
 BOARD = Codec(Board, schema.board)
 HOST = Codec(Host, schema.host)
-CAMPAIGN = Codec(Campaign, schema.campaign, _BOARD, Part("host", ("host",), lambda it: (it.id,)))
+CAMPAIGN = Codec(Campaign, schema.campaign, _BOARD, SqlPart("host", ("host",), lambda it: (it.id,)))
 """`read` is given the device and the host."""
 
 BOARD_CALIBRATION = Codec(BoardCalibration, schema.board_calibration, _BOARD)
@@ -348,9 +348,9 @@ def matching(table: Table, conditions: Mapping[str, Any]) -> list[ColumnElement[
 
 # reading
 
-Conditions = Sequence[ColumnElement[bool]]
+WhereClauses = Sequence[ColumnElement[bool]]
 
-PLAIN: Conditions = (
+PLAIN: WhereClauses = (
     schema.workload.c.compiled_for.is_(None),
     schema.workload.c.captured.is_(False),
 )
@@ -408,7 +408,7 @@ class HostSeen:
         return {key: median(values) for key, values in found.items()}
 
 
-def workloads(connection: Connection, conditions: Conditions) -> list[Workload]:
+def workloads(connection: Connection, conditions: WhereClauses) -> list[Workload]:
     """Return the workloads that meet the conditions, with their calls.
 
     Raises:
@@ -426,7 +426,7 @@ def workloads(connection: Connection, conditions: Conditions) -> list[Workload]:
     return read
 
 
-def workload_rows(connection: Connection, conditions: Conditions) -> Sequence[Row]:
+def workload_rows(connection: Connection, conditions: WhereClauses) -> Sequence[ReadRow]:
     """Return the rows of the workloads that meet the conditions, without their calls."""
     table = schema.workload
     query = select(table).where(*conditions).order_by(*workload_order())
@@ -440,7 +440,7 @@ def workload_order() -> list[ColumnElement[Any]]:
     return [table.c[name] for name in names]
 
 
-def calls_of(connection: Connection, conditions: Conditions) -> dict[int, list[Call]]:
+def calls_of(connection: Connection, conditions: WhereClauses) -> dict[int, list[Call]]:
     """Return the calls of the workloads that meet the conditions, by the workload's row number."""
     call, workload, configuration = schema.call, schema.workload, schema.configuration
     chosen = select(workload.c.id).where(*conditions)
@@ -471,7 +471,7 @@ def calls_of(connection: Connection, conditions: Conditions) -> dict[int, list[C
 
 
 def visit_outcomes(
-    connection: Connection, conditions: Conditions, configurations: Collection[str] | None = None
+    connection: Connection, conditions: WhereClauses, configurations: Collection[str] | None = None
 ) -> dict[tuple[str, str], Counter[Outcome]]:
     """Count the visits whose tallies meet the conditions by (configuration key, setting)."""
     tally, configuration = schema.tally, schema.configuration

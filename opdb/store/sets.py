@@ -46,7 +46,7 @@ from opdb.store.store import Store
 # JSON object of its columns, unpacked (`opdb.store.raw` describes them).
 
 
-def without_samples(visits: Rows) -> tuple[Rows, list[str]]:
+def without_samples(visits: SetRows) -> tuple[SetRows, list[str]]:
     """Return visits without their raw samples, and these as lines of a file.
 
     Samples that `visits` lack are in neither.
@@ -64,7 +64,7 @@ def without_samples(visits: Rows) -> tuple[Rows, list[str]]:
     return visits.having(**columns), lines
 
 
-def with_samples(folder: Path, contents: Mapping[str, Rows]) -> dict[str, Rows]:
+def with_samples(folder: Path, contents: Mapping[str, SetRows]) -> dict[str, SetRows]:
     """Return the rows of some tables of visits with the raw samples of a set's file, packed.
 
     Where there is no such file they stay as they are.
@@ -197,7 +197,7 @@ TABLES: Mapping[str, tuple[Table, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Rows:
+class SetRows:
     """Rows of a table as columns of equal length; `path` is what they were read from."""
 
     table: Table
@@ -230,11 +230,11 @@ class Rows:
                 why = "nested too deeply" if isinstance(error, RecursionError) else error
                 raise self.error(values.index(value), name, value, why) from error
 
-    def having(self, **columns: Sequence[Any]) -> Rows:
+    def having(self, **columns: Sequence[Any]) -> SetRows:
         """Return the same with some columns replaced or added."""
         return replace(self, values={**self.values, **columns})
 
-    def only(self, chosen: Sequence[bool]) -> Rows:
+    def only(self, chosen: Sequence[bool]) -> SetRows:
         """Return the rows that are chosen."""
         if all(chosen):
             return self
@@ -246,7 +246,7 @@ class Rows:
             yield dict(zip(self.values, fields, strict=True))
 
 
-Contents: TypeAlias = dict[str, Rows]
+Contents: TypeAlias = dict[str, SetRows]
 """The rows of a set by the names of `TABLES`."""
 
 
@@ -264,7 +264,7 @@ def contents_of(store: Store, device: str | None, path: Path) -> Contents:
         queries = _queries(device)
     with store.reading() as connection:
         for name, (table, order) in TABLES.items():
-            found = Rows(table, path, _columns(connection, table, queries[name]))
+            found = SetRows(table, path, _columns(connection, table, queries[name]))
             if table is schema.configuration:  # they follow from the texts; the wheel has none
                 texts = map(str, found.values["json"])
                 found = found.having(key=[sha256(text.encode()).hexdigest() for text in texts])
@@ -300,7 +300,7 @@ def _in_a_line(reason: Any) -> Any:
     return "".join(sign if sign.isprintable() else " " for sign in reason)
 
 
-def _ordered(found: Rows, order: Sequence[str]) -> Rows:
+def _ordered(found: SetRows, order: Sequence[str]) -> SetRows:
     """Return rows in their order; a stranger's that cannot be compared stay as they are."""
     places = list(zip(*(found.values[name] for name in order), strict=True))
     try:
@@ -450,7 +450,7 @@ def check(contents: Contents) -> None:
             raise runs.error(at, "repeats", none, "a run without a single repeat")
 
 
-def _check_configurations(found: Rows) -> None:
+def _check_configurations(found: SetRows) -> None:
     """Check that each text is a configuration's canonical JSON, of its kind.
 
     Raises:
@@ -470,7 +470,7 @@ def _check_configurations(found: Rows) -> None:
             raise found.error(number, "kind", row["kind"], why)
 
 
-def _check_calls(calls: Rows, workloads: Rows) -> None:
+def _check_calls(calls: SetRows, workloads: SetRows) -> None:
     """Check that operators are called as often as the sequence of a workload's calls has them.
 
     Raises:
@@ -581,7 +581,7 @@ def _campaigns(contents: Contents) -> Iterator[Campaign]:
         yield rows.CAMPAIGN.read(row, device=devices[row["device"]], host=hosts[row["host"]])
 
 
-def _records(of_all: Rows, codec: rows.Codec[Any], campaigns: Collection[str]) -> list[Any]:
+def _records(of_all: SetRows, codec: rows.Codec[Any], campaigns: Collection[str]) -> list[Any]:
     """Return what the rows of some campaigns hold, with the raw samples, oldest first.
 
     Raises:
@@ -603,7 +603,7 @@ def _records(of_all: Rows, codec: rows.Codec[Any], campaigns: Collection[str]) -
     return sorted(records, key=_OLDEST_FIRST)
 
 
-def _as_stored(stored: Rows, derived: Mapping[_Place, NewRow]) -> dict[_Place, NewRow]:
+def _as_stored(stored: SetRows, derived: Mapping[_Place, NewRow]) -> dict[_Place, NewRow]:
     """Return the costs of a set that are those derived from its visits but for rounding.
 
     Raises:
@@ -666,7 +666,7 @@ def check_facts(
             )
 
 
-def _stated(contents: Contents) -> Iterator[tuple[Rows, str, int, str, Any]]:
+def _stated(contents: Contents) -> Iterator[tuple[SetRows, str, int, str, Any]]:
     """Yield each fact that a calibration or a campaign states: rows, column, row, name, value."""
     for found, column in [(contents[n], c.name) for n, c in STATED.items() if n in contents]:
         for number, text in enumerate(found.values[column]):

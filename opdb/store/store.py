@@ -438,12 +438,7 @@ def _save_workload(
     if connection.execute(query).scalar() is False:
         swept = False  # somebody wanted it before
     # From now on no published set replaces a harvest made here.
-    own = {
-        "source_id": None,
-        "touched_bytes": None,
-        "swept": swept,
-        "fingerprint": fingerprint,
-    }
+    own = {"source_id": None, "touched_bytes": None, "swept": swept, "fingerprint": fingerprint}
     row = {**rows.WORKLOAD.row(workload), **own}
     known = save_configurations(connection, workload.occurrences())
     upsert(connection, schema.workload, [row], ["key"])
@@ -455,7 +450,7 @@ def _save_workload(
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredWorkload:
     """A workload with a good run: what shows its likeness to others, and the run's board."""
 
     key: str
@@ -539,7 +534,7 @@ class ModelRuns(Connected):
                 for row in connection.execute(query).mappings()
             ]
 
-    def measured(self, device: str, mode: Mode) -> list[Measured]:
+    def measured(self, device: str, mode: Mode) -> list[MeasuredWorkload]:
         """Return the workloads with a good run in a mode, by name and then as identified.
 
         One of each board that ran a workload, that of the latest run last.
@@ -552,11 +547,11 @@ class ModelRuns(Connected):
             .order_by(None)
             .order_by(*rows.workload_order(), run.started_at, run.id)
         )
-        found: dict[tuple[str, str], Measured] = {}
+        found: dict[tuple[str, str], MeasuredWorkload] = {}
         with self.reading() as connection:
             for row in connection.execute(query):
                 found.pop((row.key, row.board), None)  # the latest run tells a board's place
-                found[row.key, row.board] = Measured(*row[:-1])
+                found[row.key, row.board] = MeasuredWorkload(*row[:-1])
         return list(found.values())
 
     def run_seconds(self, device: str, mode: Mode) -> list[float]:

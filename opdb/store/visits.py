@@ -23,28 +23,19 @@ from sqlalchemy import (
     select,
 )
 
-from opdb.records import (
-    Configuration,
-    Form,
-    HostVisit,
-    Outcome,
-    Role,
-    Visit,
-    Weights,
-    Workload,
-)
+from opdb.records import Configuration, Form, HostVisit, Outcome, Role, Visit, Weights, Workload
 from opdb.store import rows, schema
 from opdb.store.database import Claim, Connected, check_held
 from opdb.store.fields import read_json
 from opdb.store.raw import APART, are_left_out, blocks
 from opdb.store.rows import (
     Codec,
-    Conditions,
     Failure,
     HostSeen,
     NewRow,
-    Row,
+    ReadRow,
     Spent,
+    WhereClauses,
     in_parts,
     insert_columns,
     insert_into,
@@ -482,11 +473,7 @@ class Visits(Connected):
             return rows.failures(connection, device)
 
     def visits(
-        self,
-        board: str,
-        configurations: Collection[str] | None = None,
-        *,
-        role: Role | None = None,
+        self, board: str, configurations: Collection[str] | None = None, *, role: Role | None = None
     ) -> list[Visit]:
         """Return a board's visits, of these configurations and role or of all, oldest first."""
         conditions = matching(schema.campaign, {"board": board})
@@ -572,7 +559,7 @@ class Visits(Connected):
         self,
         codec: Codec[Seen],
         table: Table,
-        conditions: Conditions,
+        conditions: WhereClauses,
         configurations: Collection[str] | None,
     ) -> list[Seen]:
         """Return the visits of campaigns that meet the conditions, oldest first."""
@@ -581,7 +568,7 @@ class Visits(Connected):
         query = query.where(*conditions)
         with self.reading() as connection:
             found = list(rows.of_configurations(connection, query, table, configurations))
-            read: Sequence[Row] = found
+            read: Sequence[ReadRow] = found
             if any(map(are_left_out, (row[name] for row in found for name in APART[table.name]))):
                 from opdb.store.sets import looked_up  # reads files, as few commands need
 

@@ -686,7 +686,7 @@ def run(
         typer.Option("--output", "-o", metavar="FILE", help="The annotated trace, or in .gz."),
     ] = None,
     device: options.DeviceName = None,
-    board: options.Board = None,
+    board: options.BoardOption = None,
     out: options.Output = options.Output(),
 ) -> None:
     """Give the operators of a profile the energy that the database knows.

@@ -12,7 +12,7 @@ import torch
 
 from opdb.algorithms import cudnn
 from opdb.algorithms.cudnn import (
-    Convolution,
+    ConvolutionShapes,
     Cudnn,
     CudnnError,
     Descriptors,
@@ -98,7 +98,7 @@ def played(capturing: list[bool], monkeypatch: pytest.MonkeyPatch) -> tuple[Plan
     return Planner(CPU), library
 
 
-def problem(**changes: Any) -> Convolution:
+def problem(**changes: Any) -> ConvolutionShapes:
     return Case("", **changes).call("gemm").problem()
 
 

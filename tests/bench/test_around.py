@@ -129,7 +129,7 @@ def test_sizes_of_a_model_that_make_the_same_calls_are_timed_once(
 ) -> None:
     timed = iter(([3.0, 4.0], [9.0, -1.0]))
     monkeypatch.setattr(module, "times_around", lambda run, answers: next(timed))
-    known: module.Known = {}
+    known: module.KnownTimes = {}
     found = []
     for name, batch_size in (("mlp", 1), ("mlp", 32), ("transformer", 1)):
         request = checked(ModelSpec(name, batch_size=batch_size))
@@ -144,7 +144,7 @@ def test_steps_of_training_are_not_timed() -> None:
 
 @pytest.mark.parametrize("cache", ["static", "dynamic"])
 def test_all_steps_of_a_generation_have_the_time_of_one(cache: str, begun: list[int]) -> None:
-    known: module.Known = {}
+    known: module.KnownTimes = {}
     found = []
     for tokens, batch_size in ((40, 2), (60, 1)):
         request = generation("llama", tokens, cache=cache, batch_size=batch_size)
@@ -163,7 +163,7 @@ def test_steps_that_make_other_calls_are_timed_themselves(
 ) -> None:
     """A window of 16 positions fills up after seven tokens."""
     request = generation("windowed", 60, cache=cache)
-    workload, known = harvest(request), module.Known()
+    workload, known = harvest(request), module.KnownTimes()
     total = around(request, workload, known)
     assert begun == [2, 3]
     [times] = known.values()

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from opdb.bench import calibrate, run
-from opdb.bench.plan import MAX_REDONE, BenchRequest, Share
+from opdb.bench.plan import MAX_REDONE, BenchRequest, RoundShare
 from opdb.bench.run import Anchors, BenchCampaign, BenchResult, Budget
 from opdb.bench.session import Session, new_id
 from opdb.bench.visit import VisitRequest, visit
@@ -257,7 +257,7 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def rounds_of(session: Session, store: Store) -> BenchCampaign:
-    share = Share(Claims(store, "here", session.platform.board.uuid))
+    share = RoundShare(Claims(store, "here", session.platform.board.uuid))
     platform = session.platform
     result = BenchResult(None, platform.device.slug, platform.board.uuid)
     shared = share, Budget(None), Heard(), ALONE

@@ -13,7 +13,7 @@ import pytest
 
 import opdb
 import opdb as api
-from opdb.commands.compare import Comparison, Difference, Quantity
+from opdb.commands.compare import Comparison, PassDifference, QuantityChange
 from opdb.predict.figures import Amount, Change
 from tests import published
 from tests.cli.conftest import Opdb
@@ -208,11 +208,11 @@ def test_what_is_the_same_did_not_move_and_what_is_unknown_is_not_said_to() -> N
 def test_a_regression_is_larger_than_the_share_and_than_the_intervals(
     change: Change, worse: list[str]
 ) -> None:
-    found = Difference("a", "b", (), (), [Quantity("time", "s", change)])
+    found = PassDifference("a", "b", (), (), [QuantityChange("time", "s", change)])
     assert found.regressions(0.1) == worse
 
 
-def difference(found: Comparison) -> Difference:
+def difference(found: Comparison) -> PassDifference:
     [only] = found.differences
     return only
 

@@ -10,9 +10,9 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.estimates.estimator import (
+    Covariance,
     Estimates,
     Estimator,
-    Kernel,
     KindMedians,
     Learned,
     Process,
@@ -20,7 +20,7 @@ from opdb.estimates.estimator import (
     SumWidths,
     Trend,
     _Asked,
-    _Block,
+    _Covariances,
     _quantity,
     unit_of,
 )
@@ -38,7 +38,7 @@ ALWAYS = Trend((0.0,), (0.0,))
 
 def process(mean: float, variance: float = 0.5, noise: float = 0.01) -> Process:
     """A process in the logarithm of the batch, of which 2^10 alone is known: by 0.2 above."""
-    kernel = Kernel(variance, (1.0,), noise)
+    kernel = Covariance(variance, (1.0,), noise)
     return Process.through(kernel, mean, np.zeros((1, 1)), np.array([mean + 0.2]))
 
 
@@ -308,8 +308,8 @@ def test_a_sum_errs_by_its_parts_together() -> None:
     """Its mean and variance are those of sums of drawn times whose logarithms have a covariance."""
     ones = np.array([[0.04, 0.02], [0.02, 0.09]])
     watts = np.array([[0.01, 0.0], [0.0, 0.01]])
-    block = _Block(["a", "b"], ones, watts, REACH)
-    other = _Block(["c"], np.array([[0.25]]), np.array([[0.16]]), REACH)
+    block = _Covariances(["a", "b"], ones, watts, REACH)
+    other = _Covariances(["c"], np.array([[0.25]]), np.array([[0.16]]), REACH)
     examples = {
         name: example(call(8), seconds, dynamic_w=power).cost
         for name, seconds, power in (("a", 2.0, 10.0), ("b", 1.0, 20.0), ("c", 3.0, 5.0))
@@ -334,7 +334,7 @@ def test_a_sum_errs_by_its_parts_together() -> None:
 def test_what_may_take_many_times_as_long_counts_for_more_than_its_share() -> None:
     """A tenth of a time that may be off by a factor of ten says more of a sum than the rest."""
     sure, unsure = 0.01, 1.0
-    block = _Block(["a", "b"], np.diag([sure, unsure]), None, REACH)
+    block = _Covariances(["a", "b"], np.diag([sure, unsure]), None, REACH)
     costs = {name: example(call(8), 1.0).cost for name in ("a", "b")}
     found = Estimates("a board", SUMS, costs, {}, [block]).sum_of({"a": 9.0, "b": 1.0}, None)
     share = math.hypot(0.9 * math.sqrt(sure), 0.1 * math.sqrt(unsure))
@@ -359,7 +359,7 @@ def test_the_width_of_a_sum_grows_with_a_power_of_its_deviation() -> None:
 @pytest.mark.parametrize("variance", [1e6, math.inf, math.nan])
 def test_a_sum_that_no_operators_teach_is_damage(variance: float) -> None:
     costs = {"a": example(call(8), 1.0).cost}
-    block = _Block(["a"], np.array([[variance]]), None, REACH)
+    block = _Covariances(["a"], np.array([[variance]]), None, REACH)
     damaged = Estimates("a board", SUMS, costs, {}, [block])
     with pytest.raises(InputError, match="damaged estimates, learned on a board: a sum as wide as"):
         damaged.half_widths({"a": 1.0}, None)

@@ -10,13 +10,13 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from opdb.estimates import estimator as processes
-from opdb.estimates.estimator import Kernel, Process
+from opdb.estimates.estimator import Covariance, Process
 
 DRAWN = np.random.default_rng(3)
 POINTS = DRAWN.normal(size=(40, 3))
 ASKED = DRAWN.normal(size=(7, 3))
 VALUES = np.sin(POINTS[:, 0]) + 0.3 * POINTS[:, 1]
-KERNEL = Kernel(variance=0.7, lengths=(0.8, 2.0, 30.0), noise=0.01)
+KERNEL = Covariance(variance=0.7, lengths=(0.8, 2.0, 30.0), noise=0.01)
 
 
 def process() -> Process:

@@ -15,11 +15,11 @@ from opdb.estimates.estimator import Estimator, Matrix, Process, unit_of
 from opdb.estimates.features import features
 from opdb.estimates.training import (
     FEWEST_FAMILIES,
+    CountedWork,
     Example,
     PointsLeftOut,
     SumError,
     SumErrors,
-    Work,
     calibrated,
     errors_of,
     width_of,
@@ -54,10 +54,10 @@ def estimator(examples: list[Example]) -> Estimator:
     return learned(examples)
 
 
-def work(family: str, examples: list[Example], times: int = 1) -> Work:
+def work(family: str, examples: list[Example], times: int = 1) -> CountedWork:
     """A workload that calls what a family alone calls, each so often and once more."""
     own = [e.configuration.key for e in examples if e.models == {family}]
-    return Work(family, {key: times + n for n, key in enumerate(own)})
+    return CountedWork(family, {key: times + n for n, key in enumerate(own)})
 
 
 def test_a_sum_errs_as_what_is_estimated_of_it_without_its_family(
@@ -135,10 +135,12 @@ def test_what_no_sum_is_of_tells_nothing(estimator: Estimator, examples: list[Ex
     """Little of a time that a family alone calls, nothing of it, or no power."""
     rest = PointsLeftOut(estimator, examples)
     small, large = work("a", examples), work("d", examples, times=1000)
-    mixed = Work("a", {**small.counts, **large.counts})
+    mixed = CountedWork("a", {**small.counts, **large.counts})
     assert errors_of(rest, examples, [mixed], BASE_W) == SumErrors((), ())
-    assert errors_of(rest, examples, [Work("z", small.counts)], BASE_W) == SumErrors((), ())
-    assert errors_of(rest, examples, [Work("a", {"unknown": 3})], BASE_W) == SumErrors((), ())
+    assert errors_of(rest, examples, [CountedWork("z", small.counts)], BASE_W) == SumErrors((), ())
+    assert errors_of(rest, examples, [CountedWork("a", {"unknown": 3})], BASE_W) == SumErrors(
+        (), ()
+    )
     alone = errors_of(rest, examples, [small], None)
     assert len(alone.times) == 1 and not alone.energies
     first = next(iter(small.counts))

@@ -11,7 +11,7 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.estimates import training
-from opdb.estimates.estimator import Kernel, Process, Reach, SumWidths
+from opdb.estimates.estimator import Covariance, Process, Reach, SumWidths
 from opdb.estimates.features import KIND, Features, features
 from opdb.estimates.training import (
     Example,
@@ -164,7 +164,7 @@ def test_a_place_is_how_far_each_number_lies_from_the_mean() -> None:
     assert placed([of("add", size=1.0), of("add", size=2.0)])[0] == ("size",)
 
 
-KERNEL = Kernel(variance=0.7, lengths=(0.8, 2.0), noise=0.02)
+KERNEL = Covariance(variance=0.7, lengths=(0.8, 2.0), noise=0.02)
 DRAWN = np.random.default_rng(3)
 POINTS, VALUES = DRAWN.normal(size=(12, 2)), DRAWN.normal(size=12)
 FOLDS = ["b", "a", "b", "c", "a", "b", "c", "c", "a", "b", "c", "b"]

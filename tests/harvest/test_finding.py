@@ -13,7 +13,7 @@ import pytest
 
 from opdb import ModelSpec, Predictor, choose_device, workload_of
 from opdb.errors import InputError
-from opdb.harvest.finding import NotHarvestedError, Policy, stored_workload
+from opdb.harvest.finding import HarvestPolicy, NotHarvestedError, stored_workload
 from opdb.models import checked
 from opdb.models.catalogue import FAMILY_SIZES, image_size, is_usual
 from opdb.records import Json, Workload
@@ -75,13 +75,12 @@ def test_where_only_the_model_tells_its_size_it_is_asked(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [ModelSpec("resnet18", dtype="float16"), ModelSpec("resnet18", batch_size=2)],
+    "asked", [ModelSpec("resnet18", dtype="float16"), ModelSpec("resnet18", batch_size=2)]
 )
 def test_what_is_not_requested_is_not_taken(store: Store, asked: ModelSpec) -> None:
     store.save_workload(of_size(224))
     with pytest.raises(NotHarvestedError, match="only for: batch 1 float32 3x224x224"):
-        workload_of(store, asked, Policy(harvest=False))
+        workload_of(store, asked, HarvestPolicy(harvest=False))
 
 
 def test_what_is_not_stored_is_harvested_and_stays(store: Store) -> None:
@@ -89,7 +88,7 @@ def test_what_is_not_stored_is_harvested_and_stays(store: Store) -> None:
     found = workload_of(store, asked)
     assert found.harvest_s is not None and found.unsaved is None
     assert (found.workload.batch_size, size_of(found.workload)) == (3, (3, 64, 64))
-    assert workload_of(store, asked, Policy(harvest=False)).workload == found.workload
+    assert workload_of(store, asked, HarvestPolicy(harvest=False)).workload == found.workload
     assert workload_of(store, asked).harvest_s is None
 
 
@@ -137,7 +136,7 @@ def test_a_model_of_ones_own_says_its_batch(store: Store) -> None:
         workload_of(store, ModelSpec(own.name, batch_size=6))
     store.save_workload(replace(samples.workload("tiny", 6), name=own.name, source="python"))
     with pytest.raises(InputError, match=r"several inputs \(batch 5 float32.*; batch 6 float32"):
-        workload_of(store, ModelSpec(own.name), Policy(harvest=False))
+        workload_of(store, ModelSpec(own.name), HarvestPolicy(harvest=False))
 
 
 def test_what_is_left_to_a_model_of_ones_own_is_as_it_was_built(store: Store) -> None:
@@ -189,9 +188,7 @@ assert "torch" not in sys.modules
 def test_what_is_stored_is_found_without_torch(tmp_path: Path) -> None:
     path = published.copy_to(tmp_path / "h200.sqlite")
     subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(path)],
-        check=True,
-        env={"PYTHONPATH": python_path()},
+        [sys.executable, "-c", PROGRAM, str(path)], check=True, env={"PYTHONPATH": python_path()}
     )
 
 

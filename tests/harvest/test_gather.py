@@ -13,7 +13,7 @@ from torch import nn
 
 from opdb.errors import OpdbError
 from opdb.harvest import finding
-from opdb.harvest.finding import Policy, find_or_harvest, gather
+from opdb.harvest.finding import HarvestPolicy, find_or_harvest, gather
 from opdb.harvest.passes import harvest
 from opdb.progress import Progress
 from opdb.records import Harvest, Stored, Workload
@@ -59,7 +59,7 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     missing = ModelSpec("resnet81", source="torchvision")
     requests = [MLP, missing, ModelSpec("mlp", input_size=(8,))]
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        found = find_or_harvest(store, [*requests, MLP], Policy("nothing"), heard)
+        found = find_or_harvest(store, [*requests, MLP], HarvestPolicy("nothing"), heard)
     assert list(found) == [repr(each) for each in requests], "each once"
     answers = [found[repr(each)] for each in requests]
     assert [isinstance(each, Stored) for each in answers] == [True, False, True]

@@ -20,7 +20,7 @@ from opdb.meters import Reading, nvml
 from opdb.meters.nvml import (
     BoardState,
     NvmlMeter,
-    Recorder,
+    PowerRecorder,
     board_state,
     board_states,
     driver_versions,
@@ -64,7 +64,8 @@ def test_without_the_library_the_message_says_what_to_install() -> None:
 
 @no_driver
 @pytest.mark.parametrize(
-    "asked", [driver_versions, board_states, lambda: try_meters(UUID, 0.1), lambda: Recorder(UUID)]
+    "asked",
+    [driver_versions, board_states, lambda: try_meters(UUID, 0.1), lambda: PowerRecorder(UUID)],
 )
 def test_whatever_asks_says_that_there_is_no_driver(asked: Callable[[], object]) -> None:
     with pytest.raises(CannotMeasureError, match="NVML cannot be used"):
@@ -296,7 +297,7 @@ def test_utilization_counts_each_sample_by_its_share_of_the_window(
     mig(monkeypatch, 0)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", samples)
     now_s = time.monotonic()
-    made = Recorder(UUID)
+    made = PowerRecorder(UUID)
     for _ in range(2):
         # 0.05 s of the second sample, 0.2 s of the third, 0.05 s of the fourth
         found = made.utilization_between(now_s - 0.45, now_s - 0.15)
@@ -382,7 +383,7 @@ def test_a_recorder_whose_gpu_falls_off_says_that_there_is_no_power(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver = RecordedDriver(monkeypatch)
-    made = Recorder(UUID)
+    made = PowerRecorder(UUID)
     for _ in range(100):
         made.poll()
         driver.sleep(made.pause_s)

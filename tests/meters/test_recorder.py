@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opdb.meters.nvml import Recorder
+from opdb.meters.nvml import PowerRecorder
 from tests.meters.driver import BOOT_S, RecordedDriver
 
 STAMP_S = 1e-4
@@ -19,9 +19,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> RecordedDriver:
     return RecordedDriver(monkeypatch)
 
 
-def recorded(driver: RecordedDriver) -> Recorder:
+def recorded(driver: RecordedDriver) -> PowerRecorder:
     """A recorder that has polled the driver all through the recording."""
-    made = Recorder("GPU-of-the-recording")
+    made = PowerRecorder("GPU-of-the-recording")
     made.watches_instant = True
     while driver.at_s < driver.marks["end"]:
         made.poll()
@@ -29,7 +29,7 @@ def recorded(driver: RecordedDriver) -> Recorder:
     return made
 
 
-def window(made: Recorder, start_s: float, end_s: float, lag_s: float = 0.0) -> dict[str, Any]:
+def window(made: PowerRecorder, start_s: float, end_s: float, lag_s: float = 0.0) -> dict[str, Any]:
     return made.reply({"window": [BOOT_S + start_s, BOOT_S + end_s, lag_s]})
 
 
@@ -83,9 +83,9 @@ def test_why_the_clock_was_held_is_told_of_the_whole_window(driver: RecordedDriv
     assert window(made, 0.1, 0.9)["reasons"] == ()
 
 
-def polled(driver: RecordedDriver, until_s: float) -> Recorder:
+def polled(driver: RecordedDriver, until_s: float) -> PowerRecorder:
     """A recorder that polled from here until a second of the recording."""
-    made = Recorder("GPU-of-the-recording")
+    made = PowerRecorder("GPU-of-the-recording")
     while driver.at_s < until_s:
         made.poll()
         driver.sleep(made.pause_s)
@@ -125,7 +125,7 @@ def test_a_ring_that_stays_silent_is_not_waited_for_for_ever(driver: RecordedDri
 
 def test_what_the_ring_held_before_the_recorder_began_is_taken(driver: RecordedDriver) -> None:
     driver.at_s = 1.0
-    made = Recorder("GPU-of-the-recording")
+    made = PowerRecorder("GPU-of-the-recording")
     made.poll()
     held = driver.between("power_samples_mw", 0.0, 1.0)
     assert [w for _, w in made.power] == pytest.approx([mw / 1000 for _, mw in held])
@@ -147,14 +147,14 @@ def test_both_ends_of_a_window_belong_to_it(driver: RecordedDriver) -> None:
 
 
 def test_readings_are_kept_for_two_minutes(driver: RecordedDriver) -> None:
-    made = Recorder("GPU-of-the-recording")
+    made = PowerRecorder("GPU-of-the-recording")
     for driver.at_s in (0.0, 1.0, 120.5, 121.0):
         made.poll()
     assert [t - BOOT_S for t, _, _ in made.clock] == [1.0, 120.5, 121.0]
 
 
 def test_polling_is_as_often_as_asked(driver: RecordedDriver) -> None:
-    made = Recorder("GPU-of-the-recording")
+    made = PowerRecorder("GPU-of-the-recording")
     made.poll()
     assert made.pause_s == 0.004 and not made.instant
     assert made.reply({"watch": ["fast", True]}) == {}
@@ -191,7 +191,7 @@ def test_power_goes_on_when_the_hosts_clock_is_set(driver: RecordedDriver, step_
     start_s, end_s = at_the_limit(driver)
     expected = window(untouched, start_s, end_s)["power"]
     driver.at_s = 0.0
-    made = Recorder("GPU-of-the-recording")
+    made = PowerRecorder("GPU-of-the-recording")
     while driver.at_s < driver.marks["end"]:
         if not driver.wall_set_s and driver.at_s > start_s + 0.4:
             driver.set_wall_clock(step_s)

@@ -13,7 +13,7 @@ import torch
 
 from opdb.kinds import KINDS
 from opdb.operators import NoNotes, describe_module
-from opdb.operators.functions import Form, forms_by_kind, forms_by_name
+from opdb.operators.functions import FunctionForm, forms_by_kind, forms_by_name
 from tests.operators.calls import CALLS, MODULES, Tensors
 from tests.operators.watching import watch
 
@@ -31,7 +31,7 @@ def callables() -> dict[str, list[str]]:
     }
 
 
-def _spelled(kind: str, form: Form, names: Mapping[int, str]) -> str:
+def _spelled(kind: str, form: FunctionForm, names: Mapping[int, str]) -> str:
     flags = "!" * form.inplace + "~" * form.swapped
     own = form.signature == KINDS[kind].signature
     return names[id(form)] + flags + ("" if own else str(form.signature))

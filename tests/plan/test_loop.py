@@ -17,7 +17,7 @@ from opdb.bench.session import detect
 from opdb.harvest.passes import harvest
 from opdb.plan import loop
 from opdb.plan.loop import BuildModel, BuildRequest, Built, build, of_model
-from opdb.plan.survey import EPSILON, Demand, Step, rank
+from opdb.plan.survey import EPSILON, Demand, SurveyStep, rank
 from opdb.records import Configuration, Harvest, Mode, Stored
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
@@ -130,7 +130,7 @@ def test_so_many_models_are_run_as_are_asked_for_drawn_by_their_keys(store: Stor
 
 
 def test_slices_begin_with_one_step_at_least() -> None:
-    steps = [Step(str(n), 0.0, 2.0) for n in range(9)]
+    steps = [SurveyStep(str(n), 0.0, 2.0) for n in range(9)]
     assert [step.key for step in loop._first_of(steps, 5.0)] == ["0", "1"]
     assert [step.key for step in loop._first_of(steps, 0.1)] == ["0"]
     assert loop._first_of(steps, 100.0) == steps
@@ -165,7 +165,7 @@ def demand(name: str, goal: float, **shares: float) -> Demand:
     return Demand(name, {key: (share,) for key, share in shares.items()}, (0.0,), goal)
 
 
-def keys(steps: Sequence[Step]) -> list[str]:
+def keys(steps: Sequence[SurveyStep]) -> list[str]:
     return [step.key for step in steps]
 
 

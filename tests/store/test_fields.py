@@ -14,7 +14,7 @@ from opdb.errors import InputError
 from opdb.records import PassMemory
 from opdb.store import fields, schema
 from opdb.store.fields import MEMORY, Range, check_value
-from opdb.store.sets import FAULTS, Rows
+from opdb.store.sets import FAULTS, SetRows
 
 
 def refused(column: Column[Any], value: object) -> bool:
@@ -55,7 +55,7 @@ def test_a_derived_quantity_may_lie_below_zero(quantity: str, part: str) -> None
 
 def test_the_row_that_a_column_fails_for_is_named() -> None:
     column: Column[float] = schema.visit.c.cost_s
-    rows = Rows(schema.visit, Path("a set"), {"id": ["v1", "v2"], "cost_s": [1.0, -1.0]})
+    rows = SetRows(schema.visit, Path("a set"), {"id": ["v1", "v2"], "cost_s": [1.0, -1.0]})
     with pytest.raises(InputError, match=r"a set, visit 'v2', column cost_s: -1.0: out of range"):
         rows.check(column, "cost_s")
     long = str(rows.error(0, "cost_s", "x" * 99, "too long"))

@@ -231,7 +231,7 @@ NUMBERED: Table[tuple[int, CountedCall]] = Table(
 
 
 @dataclass(frozen=True)
-class Seen(Report):
+class CountersSeen(Report):
     """What counters saw of models: profiles by configuration, and beside what is counted.
 
     `missing` are the configurations (keys) that give the device work and have no profile.
@@ -280,7 +280,7 @@ class Seen(Report):
 
 def seen_by_counters(
     store: Store, workloads: Sequence[Workload], device: str, board: str | None
-) -> Seen:
+) -> CountersSeen:
     profiles = known_profiles(store, workloads, device, board)
     if not profiles:
         names = ", ".join(dict.fromkeys(workload.name for workload in workloads))
@@ -289,4 +289,4 @@ def seen_by_counters(
             "with that GPU, --ncu-csv takes in what was counted there"
         )
     missing = [key for key in launching(workloads) if key not in profiles]
-    return Seen(device, profiles, compare(workloads, profiles), missing)
+    return CountersSeen(device, profiles, compare(workloads, profiles), missing)

@@ -12,16 +12,9 @@ from opdb.predict.predictor import predictor_for
 from opdb.records import Json, Mode, Workload
 from opdb.spec import title, workload_columns
 from opdb.store import Store
-from opdb.studies.roofline.counted import Seen, seen_by_counters
+from opdb.studies.roofline.counted import CountersSeen, seen_by_counters
 from opdb.studies.roofline.peaks import MEMORY, Peaks
-from opdb.studies.roofline.points import (
-    ModelRoofline,
-    Point,
-    RoofBound,
-    SideShare,
-    Study,
-    study,
-)
+from opdb.studies.roofline.points import ModelRoofline, Point, RoofBound, SideShare, Study, study
 from opdb.tables import SHARE, Column, Report, Rows, Table
 from opdb.units import plural, rounded, show, show_share
 
@@ -195,7 +188,7 @@ def title_of(model: ModelRoofline) -> str:
 @dataclass(frozen=True)
 class RooflineReport(Report):
     study: Study
-    counters: Seen | None = None
+    counters: CountersSeen | None = None
 
     def csv(self) -> str:
         rows = [row for model in self.study.models for row in self._placed(model)]
@@ -215,10 +208,7 @@ class RooflineReport(Report):
                 "vendor": PEAKS.document(found.vendor),
             },
             "models": [
-                {
-                    **MODELS.document(model),
-                    "operators": OPERATORS.documents(self._placed(model)),
-                }
+                {**MODELS.document(model), "operators": OPERATORS.documents(self._placed(model))}
                 for model in found.models
             ],
             "notes": list(found.notes),
@@ -276,8 +266,7 @@ def _peaks(found: Study) -> Rows[_Rates]:
         Table(
             Column(title="peaks", text=lambda row: row.name),
             Column(
-                title="memory",
-                text=lambda row: show(row.bytes_moved.get(MEMORY), f"B/{row.per}"),
+                title="memory", text=lambda row: show(row.bytes_moved.get(MEMORY), f"B/{row.per}")
             ),
             *map(_of_unit, units),
         ),
@@ -325,7 +314,7 @@ def _without_flops(model: ModelRoofline, working: Sequence[Point]) -> Iterator[s
 class CountersAlone(Report):
     """What counters saw of models of which nothing was measured, and why there is no roofline."""
 
-    counters: Seen
+    counters: CountersSeen
     why: str
 
     def to_dict(self) -> Json:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 PANEL = "studies"
 
 
-class Matrix:
+class TrainingMatrix:
     """The runs of a matrix that are meant, of some labels or all, and what a database has of them.
 
     `device` (slug) is where stored runs were made; None: on this machine. With `retry` runs are
@@ -220,12 +220,10 @@ class MatrixArguments:
         typer.Option("--only", metavar="LABEL", help="This run alone; may be repeated."),
     ] = None
     plan: Annotated[
-        bool,
-        typer.Option("--plan", help="List what is left, each as a command; measure nothing."),
+        bool, typer.Option("--plan", help="List what is left, each as a command; measure nothing.")
     ] = False
     status: Annotated[
-        bool,
-        typer.Option("--status", help="Show what is done, failed and left; measure nothing."),
+        bool, typer.Option("--status", help="Show what is done, failed and left; measure nothing.")
     ] = False
     retry: Annotated[
         bool, typer.Option("--retry", help="Try again what failed (errors, out of memory).")
@@ -270,7 +268,7 @@ def run(
     files.check()
     combinations = load_matrix(file, allow_code=allow_code or asked.status)
     with open_store(out.db) as store:
-        matrix = Matrix(
+        matrix = TrainingMatrix(
             store,
             combinations,
             asked.only or (),

@@ -21,7 +21,7 @@ from opdb.derive.costs import is_rejected
 from opdb.records import Configuration
 from opdb.store import open_store
 from tests import warm
-from tests.bench.calls import ADD_IN_PLACE, HUGE, RELU, workload
+from tests.bench.calls import ADD_IN_PLACE, RELU, workload
 from tests.cli.conftest import Opdb, read
 
 ROOT = Path(__file__).parents[2]
@@ -178,14 +178,6 @@ def test_bench_says_what_it_did(opdb: Opdb, database: Path) -> None:
     assert opdb.json("bench", "--device", "cpu")["visits"] == 0
 
 
-@pytest.mark.usefixtures("short")
-def test_kinds_choose_and_quiet_is_quiet(opdb: Opdb, database: Path) -> None:
-    ran = opdb("bench", "relu", "linear", "--device", "cpu", "--quiet")
-    assert (ran.status, ran.err) == (0, "")
-    assert "2 configurations, visits: 4 ok" in ran.out
-    assert {kind for _, kind, _ in visits(database)} == {"relu", "linear"}
-
-
 def test_time_that_is_up_is_said(
     opdb: Opdb, database: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -199,18 +191,6 @@ def test_time_that_is_up_is_said(
     # What a busy processor spoiled is kept, and made again.
     spoiled = re.findall(r"rejected and kept: (\d+)", ran.out + again.out)
     assert 6 <= len(visits(database)) <= 6 + sum(map(int, spoiled))
-
-
-@pytest.mark.usefixtures("short")
-def test_a_failure_is_told_as_it_happens_and_is_no_failure_of_the_bench(
-    opdb: Opdb, database: Path
-) -> None:
-    with open_store(str(database)) as store:
-        store.save_workload(workload(HUGE, name="huge"))
-    ran = opdb("bench", "relu", "--device", "cpu")
-    assert ran.status == 0
-    assert "relu: out_of_memory: " in ran.err
-    assert "out_of_memory" in ran.out and "2 ok" in ran.out
 
 
 MLP = ("--model", "mlp", "-b", 3)
@@ -237,22 +217,6 @@ def test_what_a_model_lacks_is_harvested_and_measured_alone(opdb: Opdb, tmp_path
     assert costed(database) == called(database, "mlp")
     predicted = opdb.read("predict", "mlp", "-b", 3)
     assert predicted["coverage"]["calls"] == 1
-
-
-@pytest.mark.usefixtures("short")
-def test_it_goes_on_where_it_was(opdb: Opdb, tmp_path: Path) -> None:
-    assert opdb("bench", "relu", *MLP, "--device", "cpu").status == 0
-    kinds = {"relu"}
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        keys = costed(tmp_path / "opdb.sqlite")
-        assert {store.configuration(key).kind for key in keys} == kinds
-    ran = opdb("bench", *MLP, "--device", "cpu", "--json")
-    found = read(ran.out)["model"]
-    assert (found["model"], found["configurations"], found["lacking"]) == ("mlp", 4, 3)
-    assert found["expected_s"] > 0
-    ran = opdb("bench", *MLP, "--device", "cpu", "--json")
-    assert read(ran.out)["model"]["lacking"] == 0 == read(ran.out)["visits"]
-    assert "all measured on " in ran.err
 
 
 @pytest.mark.slow

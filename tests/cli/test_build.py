@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,16 +98,6 @@ def test_no_time_buys_nothing(opdb: Opdb, folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("short")
-def test_little_time_is_spent_on_what_matters_most(opdb: Opdb, folder: Path) -> None:
-    began_s = time.monotonic()
-    ran = opdb("build", folder, *CPU, "--gpu-seconds", 0.3, "--json")
-    assert time.monotonic() - began_s < 15
-    found = document(ran)
-    assert ran.status == 1 and "GPU-seconds given, 0.3, are up" in found["stopped"]
-    assert found["runs"] == 0 and not any(each["target_met"] for each in found["workloads"])
-
-
-@pytest.mark.usefixtures("short")
 def test_one_broken_file_among_ten_stops_none_of_the_nine(opdb: Opdb, folder: Path) -> None:
     for size in range(2, 10):
         (folder / f"mlp{size}.yml").write_text(f"model: mlp\ninput_size: [{size}]\n")
@@ -125,26 +114,6 @@ def test_one_broken_file_among_ten_stops_none_of_the_nine(opdb: Opdb, folder: Pa
     found = document(ran)
     assert [is_done(each) for each in found["workloads"]] == [True] * 10
     assert "processed: true" in (folder / "mlp9.yml").read_text()
-
-
-@pytest.mark.usefixtures("short")
-def test_a_model_that_cannot_run_is_named_and_the_others_are_built(
-    opdb: Opdb, tmp_path: Path
-) -> None:
-    names = [f"tests.bench.test_model:{name}" for name in ("unbuildable", "broken")]
-    Path("models").mkdir()
-    for number, name in enumerate(names):
-        text = f"model: {name}\nsource: python\ninput_size: [3]\n"
-        Path(f"models/m{number}.yml").write_text(text)
-    Path("models/mlp.yml").write_text("model: mlp\ninput_size: [16]\n")
-    ran = opdb("build", "models", *CPU, *ANY, "--json", "--quiet")
-    found = document(ran)
-    assert ran.status == 1 and "unbuildable" in ran.err
-    by_name = {each["model"]: each for each in found["workloads"]}
-    assert is_done(by_name["mlp"])
-    assert not any(is_done(each) for name, each in by_name.items() if name in names)
-    again = opdb("build", "models", *CPU, *ANY, "--json", "--quiet")
-    assert again.status == 1 and document(again)["runs"] == 0, "what failed is not done, nor redone"
 
 
 @pytest.mark.usefixtures("short")
@@ -204,19 +173,6 @@ def test_a_plan_measures_nothing_and_touches_no_database(
     assert re.search(r"over all \d{4}", found["gpu_seconds_rest_on"])
 
 
-def test_a_plan_is_shown_with_its_order_and_its_cost(opdb: Opdb, h200: Path, folder: Path) -> None:
-    ran = opdb("build", folder, "--plan", "--quiet")
-    assert (ran.status, ran.err) == (0, "")
-    for said in (
-        "1 model, 2 workloads, on nvidia-h200",
-        "of which 0 in more than one model; 0 measured, ",
-        "to the target 0.95: ",
-        "GPU-seconds rest on the median",
-        "gain/s",
-    ):
-        assert said in ran.out
-
-
 def test_a_plan_ends_where_its_seconds_do(opdb: Opdb, h200: Path, folder: Path) -> None:
     whole = document(opdb("build", folder, "--plan", "--json", "--quiet"))
     found = document(opdb("build", folder, "--plan", "--json", "--quiet", "--gpu-seconds", 2))
@@ -224,44 +180,6 @@ def test_a_plan_ends_where_its_seconds_do(opdb: Opdb, h200: Path, folder: Path) 
     assert len(found["steps"]) + found["beyond"] == len(whole["steps"])
     nothing = document(opdb("build", folder, "--plan", "--json", "--quiet", "--gpu-seconds", 0))
     assert nothing["steps"] == [] and nothing["beyond"] == len(whole["steps"])
-
-
-def test_a_database_of_another_device_is_said_not_to_count(
-    opdb: Opdb, h200: Path, folder: Path
-) -> None:
-    ran = opdb("build", folder, *CPU, "--plan")
-    assert ran.status == 0
-    assert "only measurements of nvidia-h200: these do not count" in ran.err
-    assert "nothing was visited on " in ran.out
-
-
-def test_a_database_of_none_is_planned_for_from_nothing(opdb: Opdb, folder: Path) -> None:
-    with open_store():
-        pass
-    found = document(opdb("build", folder, "--plan", "--json", "--quiet"))
-    assert found["measured"] == 0 and len(found["steps"]) > 1
-    assert "nothing was visited on " in found["gpu_seconds_rest_on"]
-
-
-def test_several_batch_sizes_and_patterns_of_names(opdb: Opdb, h200: Path) -> None:
-    ran = opdb("build", "torchvision:resnet1[8]", "-b", 1, "-b", 2, "--plan", "--json", "--quiet")
-    assert ran.status == 0, ran.err
-    found = document(ran)
-    assert [(w["model"], w["batch_size"]) for w in found["workloads"]] == [
-        ("resnet18", 1),
-        ("resnet18", 2),
-    ]
-    ran = opdb("build", "torchvision.classification:alex*", "--plan", "--json", "--quiet")
-    assert [w["model"] for w in document(ran)["workloads"]] == ["alexnet"]
-    assert not Path("measurements").exists()
-
-
-def test_configurations_that_several_models_share_are_counted_and_come_first(
-    opdb: Opdb, h200: Path
-) -> None:
-    found = document(opdb("build", "vgg1[13]", "-b", 2, "--plan", "--json", "--quiet"))
-    assert found["shared"] > 10
-    assert found["steps"][0]["models"] == ["vgg11", "vgg13"]
 
 
 def test_a_model_whose_size_is_not_known_is_measured_first(opdb: Opdb, tmp_path: Path) -> None:

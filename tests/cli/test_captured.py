@@ -42,13 +42,6 @@ def test_a_captured_model_is_predicted_from_what_it_calls_then(opdb: Opdb, tmp_p
     assert otherwise.model_key == plain.key
 
 
-def test_harvest_says_it(opdb: Opdb) -> None:
-    ran = opdb("harvest", CAUSAL, "--quiet")
-    [line] = [line for line in ran.out.splitlines() if "while it is captured" in line]
-    assert line.startswith(f"{CAUSAL} batch 2 float32 6x16: ")
-    assert "captured" not in opdb("harvest", "mlp", "--quiet").out
-
-
 def test_harvest_says_why_it_is_not_known(opdb: Opdb, tmp_path: Path) -> None:
     name = captured_models.path("fails_captured")
     ran = opdb("harvest", name)
@@ -59,25 +52,6 @@ def test_harvest_says_why_it_is_not_known(opdb: Opdb, tmp_path: Path) -> None:
     assert told["captured"] is None and "not in a graph" in told["captured_failure"]
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         assert len(store.workloads()) == 1 and store.captured_workloads() == []
-
-
-def test_measure_and_modes_do_not_pass_over_it(opdb: Opdb) -> None:
-    name = captured_models.path("fails_captured")
-    for command in (("measure", name, "--repeats", 1), ("modes", name, "--modes", "eager")):
-        # on a GPU its driver would answer, for the model asks torch in earnest
-        ran = opdb(*command, "--device", "cpu")
-        [line] = [line for line in ran.err.splitlines() if "asks whether" in line]
-        assert name in line and "not in a graph" in line
-
-
-def test_build_plans_what_the_mode_calls(opdb: Opdb) -> None:
-    plan = ("build", CAUSAL, "--plan", "--json", "--device", "cpu")
-    assert opdb("harvest", "mlp", "--quiet").status == 0  # a database to plan with
-    kinds = {
-        mode: {step["kind"] for step in json.loads(opdb(*plan, "--mode", mode).out)["steps"]}
-        for mode in ("eager", "graph")
-    }
-    assert kinds["graph"] - kinds["eager"] >= {"arange"}
 
 
 RELUS = 20
@@ -166,8 +140,3 @@ def test_runs_are_held_against_what_they_called(
         assert sum(launches.operators.values()) == (RELUS if run.mode == "graph" else 0)
     measured = [w for w, _ in used.measured_workloads("graph") if w.model_key == plain.key]
     assert measured == [captured]
-
-
-def test_an_interval_may_rest_on_it(store: Store, captured: Workload) -> None:
-    [other] = store.workloads("resnet18", batch_size=1)
-    assert answer(store, other, "graph").prediction.time_interval_s is not None

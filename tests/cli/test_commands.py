@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from opdb.cli import main
-from opdb.errors import CannotMeasureError, InputError, OpdbError, kept, raise_all
 from opdb.harvest import passes
 from opdb.records import Harvest
 from opdb.spec import ModelSpec
@@ -169,20 +167,6 @@ def test_a_closed_pipe_is_no_error(database: Path) -> None:
     assert said == b""
 
 
-def test_debug_shows_where_it_happened(opdb: Opdb, database: Path) -> None:
-    ran = opdb("show", "--device", "nvidia-h20", "--debug")
-    assert ran.status == 2
-    assert "Traceback" in ran.err
-
-
-def test_main_reads_the_process_arguments(
-    opdb: Opdb, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["opdb", "--version"])
-    assert main() == 0
-    assert capsys.readouterr().out.startswith("opdb ")
-
-
 pytestmark = pytest.mark.usefixtures("short")
 
 
@@ -207,10 +191,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         "harvest",
         "complexity",
-        "predict -b 128",
         "roofline -b 128",
-        "measure --device cpu --repeats 1",
-        "modes --device cpu --repeats 1 --modes eager",
         "measure --phase training --backend cpu --iters 1 --repeat 1",
     ],
 )
@@ -230,27 +211,3 @@ def test_the_answers_of_the_others_are_not_lost(
     error = ran.err.splitlines()[-1]
     assert "lstm" in error and "unforeseen KeyError: 'of a fault' (" in error
     assert "Traceback" not in ran.err
-
-
-def test_debug_tells_where_one_failed(opdb: Opdb, faulty: None) -> None:
-    assert "KeyError: 'of a fault'" in opdb("complexity", "mlp", "lstm", "--debug").err
-
-
-def test_what_concerns_all_is_not_kept() -> None:
-    errors: list[OpdbError] = []
-    for error in (BrokenPipeError(), ModuleNotFoundError("torch"), CannotMeasureError("no GPU")):
-        with pytest.raises(type(error)), kept(errors, "mlp", CannotMeasureError):
-            raise error
-    assert not errors
-
-
-def test_errors_of_several_models_are_one_message() -> None:
-    errors: list[OpdbError] = []
-    for error in (InputError("no such model"), KeyError("odd"), CannotMeasureError("no GPU")):
-        with kept(errors, "mlp"):
-            raise error
-    with pytest.raises(OpdbError, match="3 models failed; what was finished is shown") as raised:
-        raise_all(errors, "shown")
-    assert "  no such model" in str(raised.value)
-    assert "  mlp: unforeseen KeyError: 'odd' (" in str(raised.value)
-    assert isinstance(raised.value.__cause__, ExceptionGroup)

@@ -39,26 +39,6 @@ def slower(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def test_two_modes(opdb: Opdb, db: str) -> None:
-    ran = opdb("compare", "resnet50", "-b", 1, "--mode", "eager", "graph", "--db", db)
-    assert ran.status == 0, ran.err
-    lines = [line.split() for line in ran.out.splitlines()]
-    assert [line[-1] for line in lines if line[:1] == ["throughput"]] == ["yes"]
-    after = ran.out.split("operators that carry the difference, of a pass:\n")[1].splitlines()
-    assert after[1].startswith("waits for the host") and after[-1].startswith("… and 48 more rows")
-
-
-def test_models_differ_in_each_mode(db: str) -> None:
-    found = api.compare("resnet50", "resnet18", modes=("eager", "graph"), batch_size=32, db=db)
-    pairs = [
-        (each.before.split(", on")[0], each.after.split(", on")[0]) for each in found.differences
-    ]
-    assert pairs == [
-        (f"resnet50, batch 32 float32, {mode}", f"resnet18, batch 32 float32, {mode}")
-        for mode in ("eager", "graph")
-    ]
-
-
 @pytest.mark.parametrize("first", [0, 1])
 def test_both_sides_are_of_one_board_where_one_measured_both(
     opdb: Opdb, db: str, first: int
@@ -100,25 +80,6 @@ def test_boards_that_differ_are_told_by_their_factors(opdb: Opdb, db: str) -> No
             assert said in opdb("compare", *models, *asked).out
 
 
-def test_two_devices_are_compared_each_by_a_board_of_its_own(opdb: Opdb, tmp_path: Path) -> None:
-    path = str(published.copy_to(tmp_path / "two.sqlite"))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        board = "GPU-cc8a7e62%"
-        connection.execute("INSERT INTO device SELECT 'other', name, type, power_limit_w,"
-                           " memory_bytes, l2_bytes, max_clock_hz FROM device")  # fmt: skip
-        connection.execute("PRAGMA foreign_keys = OFF")
-        for table, column in (("board", "uuid"), ("campaign", "board"), ("tally", "board")):
-            connection.execute(
-                f"UPDATE {table} SET device = 'other' WHERE {column} LIKE ?", (board,)
-            )
-    asked = ("compare", "resnet50", "-b", 32, "--mode", "graph", "--db", path, "--json")
-    ran = opdb(*asked, "--device", "h200,other")
-    assert ran.status == 0, ran.err
-    found = json.loads(ran.out)
-    assert [row["device"] for row in found["rows"]] == ["nvidia-h200", "other"]
-    assert found["differences"][0]["boards"] is None
-
-
 def test_within_is_a_check_of_what_got_worse(opdb: Opdb, db: str) -> None:
     command = ("compare", "resnet50", "-b", 1, "--db", db, "--within", 0.2, "--mode")
     assert opdb(*command, "eager", "graph").status == 0
@@ -143,21 +104,6 @@ def test_an_upgrade(opdb: Opdb, slower: str, tmp_path: Path) -> None:
     model = opdb("compare", "resnet50", "-b", 32, "--mode", "graph", "--db", before,
                  "--against", slower)  # fmt: skip
     assert model.status == 0 and f"in {slower}:" in model.out
-
-
-def test_what_cannot_be_compared_is_one_message(opdb: Opdb, db: str, tmp_path: Path) -> None:
-    other = tmp_path / "cpu.sqlite"
-    published.copy_to(other)
-    with closing(sqlite3.connect(other)) as connection, connection:
-        connection.execute("UPDATE device SET slug = 'another-gpu'")
-    for arguments, message in (
-        (("resnet50", "--mode", "eager", "grph"), "unknown model 'grph'"),
-        (("resnet50", "resnt18"), "did you mean 'resnet18'"),
-        (("--against", other), "holds nothing of 'nvidia-h200'"),
-    ):
-        ran = opdb("compare", *arguments, "--db", db)
-        assert ran.status == 2, (arguments, ran.out, ran.err)
-        assert message in ran.err and "Traceback" not in ran.err, ran.err
 
 
 def amount(value: float, below: float = 0.1, above: float = 0.1) -> Amount:
@@ -246,21 +192,6 @@ def test_the_operators_add_up_to_what_moved(asked: dict[str, Any], db: str) -> N
         assert side.schedule is not None and calls == len(side.schedule.slots)
 
 
-@pytest.mark.slow
-def test_a_database_against_itself_moved_nothing(db: str) -> None:
-    found = opdb.compare(against=db, db=db)
-    one = difference(found)
-    assert len(one.operators) > 7000 and one.only == (0, 0)
-    assert not any(row.time_s.moved or row.energy_j.moved for row in one.operators)
-    assert "nothing moved" in str(found)
-    found.check_within(0)
-    of_model = opdb.compare("resnet50", against=db, db=db)
-    one = difference(of_model)
-    assert "nothing moved" in str(of_model)
-    assert not any(each.change.moved for each in (*one.quantities, *one.judged))
-    assert not any(row.time_s.difference for row in one.operators)
-
-
 def test_models_modes_and_batch_sizes_come_in_one_table(opdb: Opdb, h200: Path) -> None:
     several = ("resnet18", "resnet50", "--mode", "eager", "graph", "--batch-sizes", 1, 32)
     ran = opdb("predict", *several, "--json")
@@ -292,15 +223,3 @@ def test_one_that_fails_does_not_stop_the_others(opdb: Opdb, h200: Path) -> None
     assert (failure["model"], failure["batch_size"], failure["mode"]) == ("nonesuch", 32, "eager")
     assert failure["reason"].startswith("unknown model 'nonesuch'")
     assert ran.err.startswith("opdb: 1 of 3 predictions failed\n  nonesuch -b 32 --mode eager: ")
-
-
-def test_modes_may_be_separated_by_commas(opdb: Opdb, h200: Path) -> None:
-    ran = opdb("predict", "resnet18", "-b", 32, "--mode", "eager,graph", "--json")
-    assert [row["mode"] for row in json.loads(ran.out)["rows"]] == ["eager", "graph"]
-
-
-def test_a_missed_target_is_told_of_each(opdb: Opdb, h200: Path) -> None:
-    published.keep_kinds(h200, "conv2d", "linear")
-    ran = opdb("predict", "resnet18", "resnet50", "-b", 32, "--target", 0.9, "--no-estimates")
-    assert ran.status == 1
-    assert ran.err.count("target 0.9 missed") == 2 and "at least " in ran.out

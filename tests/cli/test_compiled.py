@@ -50,24 +50,6 @@ def test_a_compiled_model_is_predicted_from_its_groups(opdb: Opdb, tmp_path: Pat
     assert opdb("validate", "--mode", "trace").status == 2
 
 
-def test_files_of_differing_dtypes_and_sizes_take_one_call(opdb: Opdb) -> None:
-    head = "model: mlp\ninput_size: [16]\n"
-    Path("one.yml").write_text(f"{head}variants: [{{dtype: bfloat16, batch_sizes: [2, 3]}}]\n")
-    Path("two.yml").write_text(f"{head}dtype: float64\nbatch_sizes: [4]\n")
-    files = ("one.yml", "two.yml", "--device", "cpu", "--json", "--quiet")
-    wanted = [(1, "float32"), (2, "bfloat16"), (3, "bfloat16"), (4, "float64")]
-    ran = opdb("harvest", *files, "--mode", "compile")
-    assert ran.status == 0, ran.err
-    found = read(ran.out)
-    assert [(each["batch_size"], each["dtype"]) for each in found] == wanted
-    assert all(each["compiled_for"] and not each["unsupported"] for each in found)
-    ran = opdb("modes", *files, "--modes", "dynamo")
-    assert ran.status == 0, ran.err
-    rows = read(ran.out)["rows"]
-    assert sorted((row["batch_size"], row["dtype"]) for row in rows) == wanted
-    assert all(row["outcome"] == "ok" for row in rows)
-
-
 def test_it_comes_through_a_published_set(opdb: Opdb, tmp_path: Path) -> None:
     assert opdb(*HARVEST, "--quiet").status == 0
     assert opdb("bench", "fused", "enter_graph", "--device", "cpu", "--quiet").status == 0
@@ -90,11 +72,6 @@ def test_what_was_not_harvested_for_the_device_says_how(opdb: Opdb) -> None:
     assert "opdb bench fused enter_graph" in ran.err
     ran = opdb("validate")
     assert ran.status == 2 and "left out: 1 run in modes that compile: what" in ran.err
-
-
-def test_a_training_step_is_not_compiled(opdb: Opdb) -> None:
-    ran = opdb("harvest", "mlp", "--mode", "compile", "--phase", "training", "--device", "cpu")
-    assert ran.status == 2 and "inference" in ran.err
 
 
 MODEL = ("resnet18", "--batch-size", 32)
@@ -149,22 +126,6 @@ def test_each_node_has_its_kind_and_measured_cost(opdb: Opdb) -> None:
     assert document["by_kind"]["conv2d"] == 20
 
 
-def test_without_a_database_the_graphs_are_shown_without_costs(opdb: Opdb) -> None:
-    found = opdb.json("fx", "mlp")
-    assert (found["graph_count"], found["board"]) == (1, None)
-    assert "there is none" in opdb("fx", "mlp").out.splitlines()[1]
-    named = opdb("fx", "mlp", "--device", "nvidia-h200")
-    assert named.status == 2 and "there is none" in named.err
-
-
-@pytest.mark.usefixtures("h200")
-def test_costs_are_those_of_the_board_that_is_named(opdb: Opdb) -> None:
-    with_most = opdb.json("fx", *MODEL)
-    board = with_most["board"]
-    again = opdb.json("fx", *MODEL, "--board", board[:12])
-    assert again == with_most
-
-
 @pytest.mark.usefixtures("empty")
 def test_graphs_without_any_measurement(opdb: Opdb) -> None:
     model = compiled_models.path("between")
@@ -183,14 +144,6 @@ def test_graphs_without_any_measurement(opdb: Opdb) -> None:
 
 
 @pytest.mark.usefixtures("empty")
-def test_a_model_without_graphs(opdb: Opdb) -> None:
-    ran = opdb("fx", f"{HERE}:recurrent")
-    assert ran.status == 0, ran.err
-    assert "0 graphs, 0 breaks" in ran.out and "LSTM" in ran.out
-    assert "# not compiled: dynamo captures no graph of this model" in ran.out
-
-
-@pytest.mark.usefixtures("empty")
 def test_every_break_is_accounted_for(opdb: Opdb) -> None:
     lines = opdb("fx", f"{OWN}:nested").out.splitlines()
     breaks = opdb.json("fx", f"{OWN}:nested")["graph_breaks"]
@@ -198,23 +151,3 @@ def test_every_break_is_accounted_for(opdb: Opdb) -> None:
     [rest] = [line for line in lines if line.startswith("# broken off besides ")]
     assert f"besides {breaks - len(placed)} time" in rest and "returns" in rest
     assert "besides" not in opdb("fx", f"{OWN}:printing").out
-
-
-@pytest.mark.usefixtures("empty")
-def test_what_a_model_prints_is_kept_out_of_the_text(opdb: Opdb) -> None:
-    ran = opdb("fx", f"{OWN}:printing")
-    assert ran.status == 0 and ran.out.startswith(f"# {OWN}:printing, batch 2 float32 (as built): ")
-    assert "hello from the model" not in ran.out.splitlines()
-    assert "hello from the model" in ran.err.splitlines()
-
-
-@pytest.mark.usefixtures("empty")
-@pytest.mark.parametrize("switch", ["TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"])
-def test_a_compiler_that_is_switched_off_is_told_of(
-    opdb: Opdb, monkeypatch: pytest.MonkeyPatch, switch: str
-) -> None:
-    monkeypatch.setenv(switch, "1")
-    for arguments in (("fx", "mlp"), ("harvest", "mlp", "--mode", "compile", "--device", "cpu")):
-        ran = opdb(*arguments)
-        assert (ran.status, ran.out) == (3, "")
-        assert f"{switch}=1 in the environment keeps torch.compile from" in ran.err

@@ -54,9 +54,3 @@ def test_what_was_imported_and_measured_is_told_apart(opdb: Opdb, tmp_path: Path
     assert imported["folder"] == str(published.SET.with_name(SET))
     assert (here["name"], here["from"]) == ("measured here", "here")
     assert here["visits"] > 0
-
-
-def test_a_database_without_measurements_says_how_they_come(opdb: Opdb, tmp_path: Path) -> None:
-    open_store(str(tmp_path / "new.sqlite")).close()
-    ran = opdb("show", "sets", "--db", str(tmp_path / "new.sqlite"))
-    assert ran.status == 0 and "opdb import or opdb bench brings them" in ran.out

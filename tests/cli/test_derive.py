@@ -72,13 +72,6 @@ def test_a_cost_that_was_altered_is_told_and_put_right(opdb: Opdb, database: Pat
     assert opdb("--check", "--quiet", run=derive).status == 0
 
 
-def test_bad_input_is_one_message(opdb: Opdb, database: Path) -> None:
-    ran = opdb("--device", "nvidia-h2000", run=derive)
-    assert ran.status == 2 and "nvidia-h2000" in ran.err and "Traceback" not in ran.err
-    ran = opdb("--db", "nowhere.sqlite", run=derive)
-    assert ran.status == 2 and "nowhere.sqlite" in ran.err
-
-
 def test_negative_times_of_an_older_opdb_are_mended_by_the_command_that_predict_names(
     opdb: Opdb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,10 +16,9 @@ import torch
 from opdb.bench import calibrate as board
 from opdb.bench import session as platform
 from opdb.bench.session import Platform, Session, open_session
-from opdb.commands.doctor import NO_HOST_TIMES, calibrate_host_in
-from opdb.commands.measure import Measured, MeasuredRun
+from opdb.commands.doctor import calibrate_host_in
 from opdb.derive.costs import host_quantities
-from opdb.derive.runs import QUIET_BLOCKS, run_cost
+from opdb.derive.runs import QUIET_BLOCKS
 from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.meters import NoMeter
 from opdb.predict.predictor import LEAST_CALLS, predictor_for, workloads_to_time
@@ -37,7 +36,7 @@ from opdb.this_host import this_host
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.doctor.conftest import Machine, machine
-from tests.meters.test_nvml import UUID, no_driver
+from tests.meters.test_nvml import no_driver
 from tests.store import samples
 
 __all__ = ["machine"]  # the fixture
@@ -79,31 +78,6 @@ def test_notes_do_not_fail(opdb: Opdb, machine: Machine) -> None:
     assert ran.out.count("  note  ") == 2
 
 
-def test_several_gpus_are_told_apart(opdb: Opdb, machine: Machine) -> None:
-    machine.boards = machine.gpus = 2
-    out = opdb("doctor").out
-    assert "\nGPU 0: MIG " in out
-    assert "\nGPU 1: MIG " in out
-
-
-def test_as_json(opdb: Opdb, machine: Machine) -> None:
-    machine.processes = {7: "trainer"}
-    ran = opdb("doctor", "--json")
-    assert ran.status == 1
-    document = json.loads(ran.out)
-    assert set(document) == {"healthy", "words", "boards", "findings"}
-    assert (document["healthy"], document["boards"]) == (False, [UUID])
-    fault = next(each for each in document["findings"] if each["result"] != "fine")
-    assert fault.pop("advice").startswith("Stop them or wait")
-    assert fault == {
-        "check": "processes",
-        "board": 0,
-        "result": "not",
-        "blocks": True,
-        "found": "7 (trainer)",
-    }
-
-
 def test_without_a_gpu_predict_works_and_bench_of_a_gpu_does_not(
     opdb: Opdb, machine: Machine
 ) -> None:
@@ -115,17 +89,6 @@ def test_without_a_gpu_predict_works_and_bench_of_a_gpu_does_not(
         "opdb: no GPU can be measured here, for there is none; harvest and predict work, "
         "and bench --device cpu\n"
     )
-
-
-def test_the_database_that_is_named_is_looked_at(
-    opdb: Opdb, machine: Machine, tmp_path: Path
-) -> None:
-    other = tmp_path / "other.sqlite"
-    other.write_text("no database")
-    ran = opdb("doctor", "--db", other)
-    assert ran.status == 1
-    assert f"{other}: file is not a database" in ran.out
-    assert other.read_text() == "no database"
 
 
 @no_driver
@@ -224,15 +187,6 @@ def test_a_failed_test_is_exit_1_and_names_the_meter_that_is_not_used(
     assert (found["board"], found["driver"], found["power_limit_w"]) == ("GPU-1", "580.1", 700.0)
 
 
-def test_a_board_without_any_meter_is_exit_3(
-    opdb: Opdb, tested: Callable[[tuple[MeterTest, ...]], None]
-) -> None:
-    tested((ABSENT,))
-    ran = opdb("doctor", "--calibrate", "--quiet")
-    assert ran.status == 3
-    assert ran.err == "opdb: GPU-1: no meter gives power; times can be measured all the same\n"
-
-
 SLOWER = (1.0,) * 6 + (1.5,) * 54
 """Blocks of a host that mostly takes 1.5 times as long as in quiet moments."""
 
@@ -291,15 +245,6 @@ def test_a_pass_that_waits_is_told_as_this_host_issues_it(opdb: Opdb, calibrate:
     said = opdb(*ASKED, "eager").out
     assert "on this host, which takes 2.00 times as long as that board's: " in said
     assert "as it was when calibrated (2026-11-20T14:00:00Z), 1.50 times as long" in said
-
-
-def test_on_a_fast_host_the_pass_takes_as_long_as_its_device(
-    opdb: Opdb, calibrate: Calibrate
-) -> None:
-    calibrate(0.05)
-    found = opdb.read(*ASKED, "eager")
-    device_s = opdb.read(*ASKED, "graph")["time_s"]
-    assert 0.9 * device_s < found["on_host"]["time_s"] < 0.8 * found["time_s"]
 
 
 @pytest.mark.parametrize(
@@ -383,16 +328,6 @@ def test_the_calls_of_a_stored_model_are_timed_and_held_against_a_boards(
     assert found.document["host_slowdown"]["median"] >= 1
 
 
-def test_without_host_times_of_other_hosts_one_line_says_so(
-    tmp_path: Path, session: Session
-) -> None:
-    with open_store(str(tmp_path / "empty.sqlite")) as store:
-        found = calibrate_host_in(store, session, pytest.fail)
-        assert store.host_calibration(this_host().id) is None
-    assert list(found.blocks()) == [NO_HOST_TIMES]
-    assert found.to_dict()["models"] == [] and found.to_dict()["host_slowdown"] is None
-
-
 @pytest.fixture
 def waiting(tmp_path: Path) -> Path:
     """The published runs, as if those in eager were measured as waiting for the host."""
@@ -416,20 +351,3 @@ def test_predict_says_how_slow_the_host_was_when_a_pass_was_measured(
     assert f"it took {slowdown['median']:.2f} times as long as in quiet moments (" in line
     graph = opdb("predict", "resnet18", "-b", 1, "--mode", "graph")
     assert "host: " not in graph.out
-
-
-def test_validate_holds_quiet_time_and_gives_the_slowdown(opdb: Opdb, waiting: Path) -> None:
-    rows = opdb.json("validate", "resnet18")["rows"]
-    slower = {row["mode"]: row["host_slowdown"] for row in rows if row["batch_size"] == 1}
-    assert slower["graph"] is None and slower["eager"]["median"] >= 1
-
-
-def test_measure_says_how_slow_the_host_was(waiting: Path) -> None:
-    with open_store(str(waiting)) as store:
-        [workload] = store.workloads("resnet18", batch_size=1)
-        run = store.model_runs(workload.key, mode="eager")[-1]
-    found = Measured([MeasuredRun(workload, run, run_cost([run]))])
-    text = "\n".join(found.lines())
-    assert "resnet18 batch 1 float32 eager: the host took 1." in text
-    [row] = found.to_dict()
-    assert row["host_slowdown"]["median"] > 1

@@ -13,10 +13,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -27,11 +25,10 @@ from opdb.bench.visit import VisitRequest, visit
 from opdb.cli import main
 from opdb.derive.__main__ import run as derive
 from opdb.errors import InputError
-from opdb.files import check_writable, write_file
 from opdb.records import Visit
 from opdb.store import database, open_store
 from opdb.store.opening import FILE
-from tests import postgres, warm
+from tests import postgres
 from tests.cli.conftest import Opdb
 from tests.cli.test_bench import CALLS, harvested, measured
 from tests.mounts import Mount, mounted
@@ -180,22 +177,6 @@ FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="this system has no /dev/full")
 
 
-WARNING = """
-import logging, os, sys, warnings
-from torch import nn, ones
-
-class Warning(nn.Module):
-    def forward(self, x):
-        warnings.warn("of a model")
-        logging.getLogger("torch._inductor").warning("of a compiler")
-        print("of its own", file=sys.stderr)
-        return x.relu()
-
-def build():
-    return Warning(), (ones(2, 3),)
-"""
-
-
 def shell(
     line: str, folder: Path, python: Sequence[str] = (sys.executable,)
 ) -> subprocess.CompletedProcess[str]:
@@ -222,68 +203,6 @@ def test_a_full_stdout_is_one_line_and_a_full_stderr_leaves_the_status(tmp_path:
     assert shell("$OPDB nosuch 2>/dev/full", tmp_path).returncode == 2
 
 
-def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        check_writable(pipe)
-        write_file(pipe, b"a,b\n")
-        assert os.read(reader, 100) == b"a,b\n"
-    finally:
-        os.close(reader)
-    assert pipe.is_fifo()
-
-
-def test_a_dash_makes_no_file_of_that_name() -> None:
-    with pytest.raises(InputError, match="-: is no file here; name one, or /dev/stdout"):
-        check_writable(Path("-"))
-
-
-def test_a_file_that_may_not_be_written_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its folder would let it be; who may write everything, such as root, is let."""
-    file = tmp_path / "kept.csv"
-    file.write_text("a,b\n")
-    check_writable(file)
-    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != file)
-    with pytest.raises(InputError, match=r"kept.csv: cannot be written: no permission"):
-        check_writable(file)
-
-
-def test_two_results_are_not_written_to_one_file(tmp_path: Path) -> None:
-    """Not by another spelling either, nor over a link; what is no file takes both."""
-    (tmp_path / "link").symlink_to(tmp_path / "a")
-    (tmp_path / "in").mkdir()
-    check_writable(tmp_path / "a", None, tmp_path / "b", Path("/dev/null"), Path("/dev/null"))
-    for again in ("a", "link", "in/../a"):
-        with pytest.raises(InputError, match=r"a: named for two results; give each a file|link: "):
-            check_writable(tmp_path / "a", tmp_path / "b", tmp_path / again)
-    assert not (tmp_path / "a").exists()
-
-
-@needs_full
-def test_a_full_device_is_an_error_and_stays_a_device() -> None:
-    with pytest.raises(InputError, match="/dev/full: cannot be written: No space left"):
-        write_file(FULL, b"a,b\n")
-    assert FULL.is_char_device()
-
-
-@pytest.mark.slow
-def test_quiet_keeps_warnings_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a model prints is its own; PYTHONWARNINGS and TORCH_LOGS say what is wanted."""
-    (tmp_path / "warning.py").write_text(WARNING)
-    told = shell("$OPDB harvest warning:build", tmp_path, warm.command()).stderr
-    assert "of a model" in told and "of a compiler" in told
-    found = shell("$OPDB harvest warning:build --quiet", tmp_path, warm.command())
-    assert (found.returncode, found.stderr) == (0, "of its own\n")
-    monkeypatch.setenv("PYTHONWARNINGS", "always")
-    monkeypatch.setenv("TORCH_LOGS", "+inductor")
-    told = shell("$OPDB harvest warning:build -q", tmp_path).stderr
-    assert "of a model" in told and "of a compiler" in told
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("closed", "status", "said"),
@@ -302,15 +221,6 @@ def test_nothing_is_printed_into_the_database_and_a_lost_answer_is_an_error(
     assert "Traceback" not in ran.stderr and said in ran.stderr
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
         assert store.workload_names() == ["mlp"]
-
-
-@pytest.mark.parametrize("command", ["show kinds --json", "--version"])
-def test_an_answer_that_nobody_gets_is_an_error(tmp_path: Path, command: str) -> None:
-    """Long answers fail while they are printed, short ones when they are written at the end."""
-    ran = shell(f"$OPDB {command} >&-", tmp_path)
-    assert ran.returncode == 2
-    assert ran.stderr == "opdb: nothing can be printed to stdout: it is closed\n"
-    assert shell(f"$OPDB {command} >&- 2>&-", tmp_path).returncode == 2
 
 
 def test_what_a_terminal_or_its_encoding_cannot_show_is_replaced(tmp_path: Path) -> None:
@@ -381,17 +291,3 @@ def test_ctrl_c_that_a_library_makes_another_error_of_is_told_as_ctrl_c(
     assert capsys.readouterr().err == f"{SAID[1]}\n"
     assert main(["harvest"]) == 2, "of an earlier command nothing is left"
     assert "returned a result" in capsys.readouterr().err
-
-
-def test_where_ctrl_c_is_ignored_it_stays_so(tmp_path: Path) -> None:
-    ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-    status, said = interrupted(
-        ignoring + BEGIN + "sys.argv[1:] = ['--version']; sys.exit(main())", 0.0, tmp_path / "x"
-    )
-    assert (status, said) == (0, "")
-
-
-def test_the_script_begins_there() -> None:
-    script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["opdb"]
-    module, _, name = script.partition(":")
-    assert module == "opdb.__main__" and callable(getattr(import_module(module), name))

@@ -93,11 +93,6 @@ def without_torch(model: str, path: Path, **sizes: int) -> None:
     subprocess.run(command, check=True, env={"PYTHONPATH": python_path()})
 
 
-def test_a_stored_generation_is_predicted_without_torch(opdb: Opdb, h200: Path) -> None:
-    assert opdb(*ASKED).status == 0
-    without_torch(TINY, h200, prompt=20, tokens=12, batch_size=2)
-
-
 def test_a_published_model_is_answered_between_its_measured_lengths(
     opdb: Opdb, generations: Path
 ) -> None:
@@ -118,19 +113,6 @@ def test_a_published_model_is_answered_between_its_measured_lengths(
     far = ("--context", 40_000, "--cache-length", 40_001, "-b", 8)
     ran = opdb("predict", "llama-3.2-1b", *asked, *far)
     assert "was not harvested" in ran.err  # farther beyond 8,192 than lines are followed
-
-
-def test_what_is_measured_of_a_prefill_in_part_is_interpolated_and_the_rest_estimated(
-    opdb: Opdb, tmp_path: Path
-) -> None:
-    """No harvest, no torch: of 8B's prefills of 512, 2,048 and 8,192 some calls were measured."""
-    path = Path(shutil.copy(published.all_sets(), tmp_path / "opdb.sqlite"))
-    without_torch("llama-3.1-8b", path, prompt=3000, tokens=200)
-    sizes = ("--input-size", 3000, "--cache-length", 3200, "--dtype", "bf16", "--mode", "graph")
-    found = opdb.read("predict", "llama-3.1-8b", "--phase", "prefill", *sizes, "--no-harvest")
-    assert found["complete"] and found["coverage"]["time"] < 0.1
-    said = " ".join(found["notes"])
-    assert "costs interpolated between measured sizes of the same calls" in said
 
 
 @pytest.mark.parametrize(
@@ -209,47 +191,6 @@ def test_a_step_says_that_serving_engines_differ_and_how_soon_memory_is_read(
     assert said not in opdb("predict", *OF_8B, *prefill).out
 
 
-def test_without_a_copy_rate_there_is_no_bandwidth_bound(opdb: Opdb, generations: Path) -> None:
-    with closing(sqlite3.connect(generations)) as connection, connection:
-        connection.execute("UPDATE board_calibration SET facts = '{}'")
-    ran = opdb("predict", *OF_8B, *STEP, "-b", 64)
-    assert "serving engines have others" in ran.out
-    assert "not known, for no copy rate was measured" in ran.out
-    assert opdb.read("predict", *OF_8B, *STEP, "-b", 64)["bandwidth_bound_s"] is None
-
-
-def test_a_table_of_generations_has_a_row_each(opdb: Opdb, generations: Path) -> None:
-    ran = opdb("generate", *OF_8B, "--prompt", 1024, "--tokens", 256, "-b", 1, 8)
-    lines = ran.out.splitlines()
-    [header] = [number for number, line in enumerate(lines) if line.startswith("batch")]
-    assert "energy, output token" in lines[header] and "bandwidth bound" in lines[header]
-    assert [line.split()[:3] for line in lines[header + 1 : header + 3]] == [
-        ["1", "1024", "graph"],
-        ["8", "1024", "graph"],
-    ]
-    notes = [line for line in lines if line.startswith("note: ")]
-    assert len(notes) == len({*notes}) and any("asks whether it is being" in n for n in notes)
-
-
-def test_people_read_what_a_token_takes(opdb: Opdb, h200: Path) -> None:
-    ran = opdb(*ASKED, "--mode", "graph")
-    for text in ("time to first token", "energy, output token", "largest batch", "attention"):
-        assert text in ran.out
-    one = opdb("generate", TINY, "--prompt", 20, "--tokens", 1, "--mode", "graph")
-    assert one.status == 0, one.err  # the prefill's token is the only one
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [((), "float32 (as built)"), (("--dtype", "bf16"), "bfloat16 (cast from float32)")],
-)
-def test_who_names_no_dtype_is_told_which_was_taken(
-    opdb: Opdb, h200: Path, said: tuple[str, ...], told: str
-) -> None:
-    ran = opdb("generate", TINY, "--prompt", 20, "--tokens", 12, "--mode", "graph", *said)
-    assert ran.status == 0 and f"batch 1 {told}, prompt 20, 12 new tokens" in ran.out
-
-
 def test_several_batch_sizes_and_prompts_come_in_one_table(
     opdb: Opdb, h200: Path, tmp_path: Path
 ) -> None:
@@ -287,21 +228,6 @@ def test_a_point_without_an_answer_does_not_stop_the_others(opdb: Opdb, h200: Pa
     assert "prompt 250, 10 new tokens: " in ran.err
     assert "has 256 positions, not 260" in ran.err
     assert len([line for line in ran.out.splitlines() if " 20  graph" in line]) == 1
-
-
-def test_what_is_missing_makes_a_figure_a_bound(opdb: Opdb, h200: Path) -> None:
-    ran = opdb(*ASKED, "--mode", "graph", "--no-estimates")
-    assert ran.status == 0, ran.err
-    found = {line.split("  ")[0]: line for line in ran.out.splitlines()}
-    assert "at least" in found["time to first token"]
-    assert "at most" in found["throughput"]
-
-
-def test_a_step_is_run_as_a_whole_model(opdb: Opdb) -> None:
-    """Eager passes on the CPU, hundreds of them, at one context of a cache of 32 positions."""
-    step = ("--phase", "decode", "--context", 20, "--cache-length", 32, "-b", 2)
-    [run] = opdb.read("measure", TINY, *step, "--device", "cpu", "--repeats", 1)
-    assert (run["outcome"], run["context"], run["cache_length"]) == ("ok", 20, 32)
 
 
 def test_a_whole_generation_is_run_as_a_model(opdb: Opdb) -> None:

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from opdb import grid as grids
 from opdb.store import open_store
-from tests.bench.calls import RELU, workload
 from tests.cli.conftest import Opdb, snapshot
 
 GRID = """\
@@ -75,19 +73,6 @@ def test_a_grid_is_benched_without_any_model_and_resumes(
     assert json.loads(more.out)["configurations"] == 2, "what is there is not measured again"
 
 
-@pytest.mark.usefixtures("short")
-def test_status_counts_what_belongs_to_no_workload(opdb: Opdb, grid: Path, database: Path) -> None:
-    assert opdb("bench", "--grid", grid, "--device", "cpu", "--duplicates", 0).status == 0
-    with open_store(str(database)) as store:
-        [first, *_] = store.configurations()
-        store.save_workload(workload(first, RELU))
-    [device] = opdb.json("show")["devices"]
-    assert device["measured"] == 4
-    assert device["pending"] == {"relu": 1}, "a grid is pending where it is asked for alone"
-    found = opdb.json("bench", "--device", "cpu", "--duplicates", 0)
-    assert found["configurations"] == 1
-
-
 def test_a_dry_run_needs_neither_database_nor_device(opdb: Opdb, tmp_path: Path) -> None:
     Path("grid.yml").write_text(REFUSED)
     before = snapshot(tmp_path)
@@ -107,33 +92,3 @@ def test_a_dry_run_needs_neither_database_nor_device(opdb: Opdb, tmp_path: Path)
     assert found["grid"]["dropped"][0]["first"] == {"kernel_size": 1, "groups": 3}
     assert [c["kind"] for c in found["configurations"]] == ["conv2d"]
     assert snapshot(tmp_path) == before
-
-
-def test_a_sample_that_cannot_be_had_is_said(opdb: Opdb) -> None:
-    Path("grid.yml").write_text(REFUSED + "sample: 3\n")
-    ran = opdb("bench", "--grid", "grid.yml", "--dry-run", "--quiet")
-    assert "no more were found for the sample of 3" in ran.out
-
-
-LARGE = GRID.replace("[8, 16]", "{from: 1, to: 6000}")
-
-
-def test_a_large_grid_is_taken_where_that_is_said(
-    opdb: Opdb, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(grids, "MOST", 1000)
-    Path("grid.yml").write_text(LARGE.replace("6000", "501").replace("10000", "100"))
-    command = ("bench", "--grid", "grid.yml", "--dry-run", "--quiet")
-    refused = opdb(*command)
-    assert refused.status == 2 and "1002 combinations, more than 1000" in refused.err
-    ran = opdb(*command, "--yes")
-    assert ran.status == 0, ran.err
-    assert ran.out.splitlines()[0] == "grid.yml: 12 configurations of 1002 combinations"
-
-
-def test_harvest_of_the_summary_files_passes_grids_over(opdb: Opdb) -> None:
-    from opdb.summary import summary_files
-
-    root = Path(__file__).parents[2]
-    assert (root / "measurements" / "grids").is_dir()
-    assert all(path.parent.name == "measurements" for path in summary_files(f"{root}/measurements"))

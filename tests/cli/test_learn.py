@@ -60,13 +60,6 @@ def database(learned: Path, opdb: Opdb, tmp_path: Path) -> Path:
     return path
 
 
-def test_learning_tells_what_from(opdb: Opdb, database: Path) -> None:
-    with open_store(str(database)) as store:
-        [(board, document)] = store.learned("nvidia-h200").items()
-    assert document["board"] == board and document["configurations"] > 200
-    assert document["families"].keys() == {"memory", "matrix"}
-
-
 def test_predict_estimates_what_is_missing_and_tells_it_apart(opdb: Opdb, database: Path) -> None:
     before = read(opdb(*RESNET18, "--json").out)
     forget(database, "kind IN ('relu', 'batch_norm')")
@@ -101,31 +94,6 @@ def test_the_published_estimates_are_used(opdb: Opdb, tmp_path: Path) -> None:
     assert low < before["time_s"] < high
 
 
-def test_without_estimates_they_are_missing(opdb: Opdb, database: Path) -> None:
-    forget(database, "kind IN ('relu', 'batch_norm')")
-    found = read(opdb(*RESNET18, "--no-estimates", "--json").out)
-    assert not found["estimated"]
-    assert {row["kind"] for row in found["missing"]} == {"conv2d", "relu", "batch_norm"}
-
-
-def test_where_nothing_was_learned_it_says_how(opdb: Opdb, database: Path) -> None:
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute("DELETE FROM learned")
-        connection.commit()
-    found = read(opdb(*RESNET18, "--json").out)
-    assert any("python -m opdb.estimates" in note for note in found["notes"])
-    assert not found["estimated"]
-    without = read(opdb(*RESNET18, "--no-estimates", "--json").out)
-    assert not any("python -m opdb.estimates" in note for note in without["notes"])
-
-
-def test_people_see_the_estimates(opdb: Opdb, database: Path) -> None:
-    forget(database, "kind = 'relu'")
-    shown = opdb(*RESNET18).out
-    assert "estimated from operators that were measured:" in shown
-    assert "rests on a roofline alone, for nothing like it was measured: conv2d" in shown
-
-
 def test_what_another_board_taught_is_brought_over(opdb: Opdb, database: Path) -> None:
     with open_store(str(database)) as store:
         [taught] = store.learned("nvidia-h200")
@@ -153,15 +121,6 @@ def test_validate_leaves_one_model_out(
     assert (
         rival["count"] == ours["operators"]["count"] and rival["time"] > ours["operators"]["time"]
     )
-
-
-def test_bad_words_are_one_message(opdb: Opdb, database: Path) -> None:
-    ran = opdb("validate", "--estimates", "modle")
-    assert ran.status == 2 and "did you mean 'model'" in ran.err
-    ran = opdb("validate", "--estimates", "model", "--kernels")
-    assert ran.status == 2 and "one at a time" in ran.err
-    ran = opdb("--board", "GPU-nowhere", run=learn)
-    assert ran.status == 2 and "GPU-nowhere" in ran.err
 
 
 def test_damaged_estimates_are_one_message(opdb: Opdb, database: Path) -> None:

@@ -11,29 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from opdb.models import load
-from opdb.spec import ModelSpec
 from opdb.store import open_store
-from opdb.summary import load_summary
 from tests.cli.conftest import Opdb, snapshot
 
 SUMMARY = "model: mlp\ninput_size: [16]\nbatch_sizes: [1, 4]\n"
 
 LOOKING = [
     "show",
-    "status --json",
     "doctor",
     "validate",
     "complexity models",
-    "fx mlp",
     "predict mlp --no-harvest",
     "build models --plan --device cpu",
     "sweep --status",
-    "sweep --list-models",
     "matrix runs.yml --plan",
-    "matrix runs.yml --status",
-    "modes --stored",
-    "bench --grid grid.yml --dry-run",
     "submit slurm --dry-run -- harvest mlp",
 ]
 
@@ -121,27 +112,17 @@ TRAINED = "--phase training --iters 1 --warmup-iters 1 --backend cpu"
 
 MEANT = [
     "harvest models",
-    "harvest models/their.yml mlp",
     "build models --plan --device cpu",
     "build models --device cpu",
     "measure models/their.yml --device cpu",
-    f"measure models/their.yml {TRAINED}",
-    "modes models/their.yml --device cpu --modes eager",
     "fx models/their.yml",
     "sweep models/their.yml --device cpu --sizes 8 --plan",
     "complexity models",
-    "complexity models/their.yml -b 1 2",
-    "train runs.yml",
     "train runs.yml --plan",
     "predict models/their.yml",
 ]
 BY_NAME = [
-    "harvest theirs",
-    "build theirs --plan --device cpu",
     "measure theirs --device cpu",
-    "complexity theirs",
-    "fx theirs",
-    "predict theirs",
     "train named.yml",
 ]
 
@@ -174,16 +155,6 @@ def test_code_that_a_file_names_does_not_run_unasked(
         assert "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize(
-    "command", ["predict models/their.yml", "roofline models/their.yml", "bench --model {} -q"]
-)
-@pytest.mark.usefixtures("database")
-def test_nor_where_what_is_asked_about_is_harvested(opdb: Opdb, marker: Path, command: str) -> None:
-    ran = opdb(*command.format("models/their.yml --device cpu").split())
-    assert ran.status == 2 and not marker.exists()
-    assert "models/their.yml: model 'strangers_code:run' is an import path" in ran.err
-
-
 @pytest.mark.parametrize("command", BY_NAME)
 def test_nor_code_of_a_file_that_only_lies_there(opdb: Opdb, marker: Path, command: str) -> None:
     assert opdb(*command.split()).status == 2
@@ -195,16 +166,9 @@ def test_nor_code_of_a_file_that_only_lies_there(opdb: Opdb, marker: Path, comma
     [
         "harvest models --allow-code",
         "harvest strangers_code:run --input-size 3x8x8",
-        "build models --allow-code --target 0.5 --device cpu",
         "fx models/their.yml --allow-code",
-        "fx strangers_code:run --input-size 3x8x8",
-        "complexity models --allow-code",
-        "complexity strangers_code:run --input-size 3x8x8",
         "sweep models/their.yml --allow-code --device cpu --sizes 8 --plan",
-        "measure models/their.yml --allow-code --device cpu --repeats 1",
         "measure strangers_code:run --input-size 3x8x8 --device cpu --repeats 1",
-        "modes models/their.yml --allow-code --device cpu --modes eager --repeats 1",
-        "modes strangers_code:run --input-size 3x8x8 --device cpu --modes eager --repeats 1",
     ],
 )
 @pytest.mark.usefixtures("short")
@@ -213,29 +177,3 @@ def test_code_runs_where_it_is_allowed_or_named(opdb: Opdb, marker: Path, comman
     # Measured on a busy machine, a build may miss its target.
     assert ran.status == 0 or (command.startswith("build") and ran.status == 1), ran.err
     assert marker.read_text() == "called"
-
-
-def test_a_matrix_trains_what_it_may(opdb: Opdb, marker: Path) -> None:
-    Path("runs.yml").write_text(MATRIX + "input_size: [3, 8, 8]\nbatch_sizes: 2\n")
-    ran = opdb("train", "runs.yml", "--allow-code", "--plan")
-    assert ran.status == 0, ran.err
-    assert "opdb measure strangers_code:run " in ran.out
-    assert opdb("train", "runs.yml", "--status").status == 0
-    assert not marker.exists()  # neither runs anything
-
-
-def test_a_job_takes_the_flag_along(opdb: Opdb, marker: Path) -> None:
-    ran = opdb("submit", "slurm", "--dry-run", "--", "measure", "models/their.yml", "--allow-code")
-    assert ran.status == 0, ran.err
-    assert "opdb measure models/their.yml --allow-code" in ran.out
-    assert not marker.exists()
-
-
-def test_a_summary_file_says_that_it_names_the_model(marker: Path) -> None:
-    [request] = load_summary(Path("models/their.yml"))
-    with pytest.raises(Exception, match=r"models/their\.yml.*--allow-code"):
-        load(request, device="meta")
-    assert not marker.exists()
-    # What tells requests apart is the model, not who named it.
-    asked = ModelSpec(request.name, batch_size=2, input_size=(3, 8, 8))
-    assert request == asked and repr(request) == repr(asked)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import shlex
 import signal
@@ -134,17 +133,6 @@ def test_what_failed_stays_failed_until_it_is_tried_again(opdb: Opdb, tmp_path: 
     assert states == {"done": 3}
 
 
-def test_a_batch_too_large_is_a_result(opdb: Opdb, tmp_path: Path) -> None:
-    file = matrix(f"models: mlp\nbatch_sizes: [2, {2**40}]\n")
-    ran = opdb("train", file)
-    assert ran.status == 0, ran.err
-    assert "out of memory: " in ran.out
-    assert opdb("train", file).status == 0
-    assert [run.outcome for run in stored(tmp_path)] == ["ok", "out_of_memory"]
-    opdb("train", file, "--retry")
-    assert [run.outcome for run in stored(tmp_path)] == ["ok", "out_of_memory", "out_of_memory"]
-
-
 def test_a_run_that_leaves_nothing_does_not_stop_the_others(opdb: Opdb, tmp_path: Path) -> None:
     names = "[tests.matrix.models:fatal, tests.harvest.test_training:nothing, mlp]"
     ran = opdb("train", matrix(f"models: {names}\n"), "--allow-code")
@@ -152,32 +140,6 @@ def test_a_run_that_leaves_nothing_does_not_stop_the_others(opdb: Opdb, tmp_path
     assert "2 of 3 runs failed" in ran.err and "Traceback" not in ran.err
     assert "its process was ended by SIGKILL" in ran.err and "cannot be trained" in ran.err
     assert [run.facts["label"] for run in stored(tmp_path)] == [f"mlp-b1-fp32-{TAIL}"]
-
-
-def test_a_machine_that_can_run_nothing_of_it_says_so(opdb: Opdb, tmp_path: Path) -> None:
-    ran = opdb("train", matrix("models: mlp\nvariants: [{backend: mps}]\nprecision: amp\n"))
-    assert ran.status == 3 and "nothing of the matrix can be run here: " in ran.err
-    assert stored(tmp_path) == []
-
-
-def test_tables_of_a_device_that_is_elsewhere(opdb: Opdb, tmp_path: Path) -> None:
-    file = matrix("models: mlp\nvariants: [{backend: cuda}]\n")
-    assert opdb("train", file).status == 0
-    [run] = stored(tmp_path)
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        [device] = store.devices()
-    told = opdb("train", file, "--status", "--device", device.slug, "--json")
-    found = json.loads(told.out)["rows"]
-    assert [row["run"] for row in found] == [run.id, None]
-    assert [row["state"] for row in found] == ["done", "not here"]
-    unknown = opdb("train", file, "--status", "--device", device.slug + "x")
-    assert unknown.status == 2 and f"did you mean '{device.slug}'" in unknown.err
-
-
-def test_a_folder_of_a_models_name_is_not_in_its_way(opdb: Opdb) -> None:
-    Path("mlp").mkdir()
-    ran = opdb("train", matrix("models: [mlp]\n"), "--plan", "--json")
-    assert ran.status == 0 and len(json.loads(ran.out)["left"]) == 1
 
 
 def test_a_training_that_another_took_over_is_not_stored(tmp_path: Path) -> None:

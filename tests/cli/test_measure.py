@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from opdb.commands.measure import TRAININGS
-from opdb.files import AppendedCsv
 from opdb.store import open_store
 from tests.cli.conftest import Opdb
-from tests.store import samples
 
 MLP = ("mlp", "--input-size", 16, "--device", "cpu")
 
@@ -72,13 +68,6 @@ def test_a_model_that_fails_does_not_stop_the_others(opdb: Opdb, tmp_path: Path)
         assert [run.outcome for run in store.model_runs()] == ["error", "ok"]
 
 
-def test_one_failure_is_one_line(opdb: Opdb) -> None:
-    ran = opdb("measure", "mlp", "--batch-size", 2**33, "--device", "cpu", "--quiet")
-    assert ran.status == 2
-    assert ran.err.startswith("opdb: mlp batch 8589934592 float32 size 784 eager: out_of_memory: ")
-    assert len(ran.err.splitlines()) == 1
-
-
 def test_a_run_is_the_truth_beside_its_prediction(opdb: Opdb) -> None:
     assert opdb("measure", *MLP, "--repeats", 3, "--quiet").status == 0
     assert opdb("bench", "--device", "cpu", "--quiet").status == 0
@@ -112,16 +101,6 @@ def test_runs_of_another_version_that_called_something_else_are_told_of(
         assert said not in again.err
 
 
-def test_such_runs_are_in_the_json_of_a_harvest(opdb: Opdb, tmp_path: Path) -> None:
-    assert opdb("measure", *MLP, "--repeats", 1, "--quiet").status == 0
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        [mlp] = store.workloads("mlp")
-        store.save_workload(replace(mlp, source_version="0", calls=mlp.calls[1:]))
-    harvest = ("harvest", "mlp", "--input-size", 16, "--json")
-    found = [json.loads(opdb(*harvest).out)[0]["runs_of_other_calls"] for _ in range(2)]
-    assert found == [1, 0]
-
-
 STEP = ("mlp", "--phase", "training", "--batch-size", 4)
 
 
@@ -138,16 +117,6 @@ def test_a_step_is_harvested_benched_measured_and_predicted(opdb: Opdb) -> None:
     assert answer["phase"] == "training"
 
 
-def test_another_optimizer_is_another_workload(opdb: Opdb) -> None:
-    assert opdb("harvest", *STEP).status == 0
-    with open_store() as store:
-        store.save_campaign(samples.campaign())
-    ran = opdb("predict", *STEP, "--optimizer", "adamw", "--no-harvest")
-    assert ran.status == 2
-    assert "harvested for batch 4 float32 training adamw" in ran.err
-    assert "--phase training --optimizer adamw" in ran.err
-
-
 def test_autocast_is_part_of_a_workload(opdb: Opdb) -> None:
     ran = opdb("harvest", *STEP, "--autocast", "bf16", "--json")
     assert ran.status == 0, ran.err
@@ -158,26 +127,6 @@ def test_autocast_is_part_of_a_workload(opdb: Opdb) -> None:
     assert ran.status == 2
     assert "only for: batch 4 float32 autocast bfloat16 training sgd" in ran.err
     assert "--autocast float16 --phase training" in ran.err
-
-
-def test_a_summary_file_may_say_how_a_step_is_made(opdb: Opdb) -> None:
-    text = (
-        "model: mlp\nphase: training\noptimizer: adamw\naccumulation: 2\nbatch_sizes: [3]\n"
-        "variants:\n  - {autocast: bfloat16}\n"
-    )
-    Path("net.yml").write_text(text)
-    found, cast = opdb.read("harvest", "net.yml")
-    assert found["training"] == cast["training"] == {"optimizer": "adamw", "accumulation": 2}
-    assert found["by_kind"]["linear backward"]["calls"] == 6
-
-
-def test_what_a_backward_pass_lacks_is_told_with_its_pass(opdb: Opdb) -> None:
-    assert opdb("harvest", *STEP).status == 0
-    assert opdb("bench", "relu", "--device", "cpu", "--precision", 10).status == 0
-    ran = opdb("predict", *STEP, "--no-estimates")
-    assert ran.status == 0, ran.err
-    missing = ran.out[ran.out.index("not measured") :]
-    assert "linear backward" in missing and "sgd update" in missing
 
 
 DRIVEN = ("mlp", "--phase", "training", "--batch-size", 4, "--backend", "cpu")
@@ -202,45 +151,8 @@ def test_a_run_prints_its_line_is_stored_and_appended(opdb: Opdb, tmp_path: Path
     assert [run.id for run in runs] == [row["run"] for row in rows]
 
 
-def test_json_is_the_row(opdb: Opdb) -> None:
-    ran = opdb("measure", *DRIVEN, *SHORT, "--grad-accum-steps", 2, "--json", "--quiet")
-    assert (ran.status, ran.err) == (0, "")
-    [row] = json.loads(ran.out)
-    assert [*row] == TRAININGS.fields
-    assert (row["accumulation"], row["optimizer"], row["outcome"]) == (2, "sgd", "ok")
-    assert row["images_per_s"] == pytest.approx(2 * 4 * 3 / row["measured_s"])
-    assert row["energy_j"] is None and row["peak_memory_bytes"] is None
-
-
 def test_mixed_precision_falls_back_and_says_so(opdb: Opdb) -> None:
     ran = opdb("measure", *DRIVEN, *SHORT, "--precision", "amp", "--json")
     assert ran.status == 0
     assert "mixed precision is for NVIDIA GPUs, not for 'cpu': trained in fp32" in ran.err
     assert json.loads(ran.out)[0]["precision"] == "float32"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        (("--backend", "cpu", "--images", "."), 2, "does not take a batch of images alone"),
-        (("--backend", "cpu", "--nvtx"), 3, "NVTX ranges need a GPU"),
-        (("--device", "cpu", "--mode", "compile"), 2, "not measured in mode 'compile'"),
-    ],
-)
-def test_what_cannot_be(opdb: Opdb, arguments: tuple[str, ...], status: int, said: str) -> None:
-    ran = opdb("measure", *STEP, *arguments)
-    assert ran.status == status, ran.err
-    assert said in ran.err and "Traceback" not in ran.err
-
-
-def test_rows_go_to_a_pipe_as_well(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    columns = TRAININGS.fields
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        AppendedCsv(pipe, columns).append(dict.fromkeys(columns, "x"))
-        header, row = os.read(reader, 10_000).decode().splitlines()
-        assert header == ",".join(columns) and row == ",".join(["x"] * len(columns))
-    finally:
-        os.close(reader)

@@ -6,7 +6,6 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -105,31 +104,6 @@ def test_what_is_stored_is_shown_where_nothing_can_be_measured(opdb: Opdb, tmp_p
     assert len({row["model"] for row in shown["rows"]}) == 15
 
 
-@pytest.mark.slow
-def test_all_modes_of_the_device_unless_said(opdb: Opdb) -> None:
-    found = opdb.json("modes", *MLP)
-    modes = ["eager", "compile", "compile:max-autotune", "dynamo", "trace"]
-    assert [row["mode"] for row in found["rows"]] == modes
-    assert found["left_out"].keys() == {"graph", "compile:reduce-overhead"}
-    assert (
-        "left out, as they need a CUDA device: graph, compile:reduce-o" in opdb("modes", *MLP).out
-    )
-
-
-def test_a_model_that_is_left_as_it_is_is_no_full_row(opdb: Opdb) -> None:
-    model = (f"{HERE}:recurrent", "--device", "cpu", "--repeats", 1)
-    ran = opdb("modes", *model, "--modes", "eager,compile,dynamo")
-    assert ran.status == 0, ran.err
-    lines = [line for line in ran.out.splitlines() if line.startswith(HERE)]
-    for line, mode in zip(lines[1:3], ("compile", "dynamo"), strict=True):
-        assert line.split("float32 3x8")[1].split() == [mode, *"–––––––", "0", "0"]
-    assert f"{HERE}:recurrent batch 2 float32 3x8 compile, dynamo: not compiled: dynamo" in ran.out
-    [_, *left] = opdb.json("modes", *model, "--modes", "eager,compile")["rows"]
-    row: dict[str, Any]
-    for row in left:
-        assert (row["outcome"], row["compiled"], row["time_s"]) == ("unsupported", False, None)
-
-
 def test_a_mode_that_fails_does_not_stop_the_others_nor_fail_the_command(
     opdb: Opdb, tmp_path: Path
 ) -> None:
@@ -139,14 +113,6 @@ def test_a_mode_that_fails_does_not_stop_the_others_nor_fail_the_command(
     assert opdb("modes", *model, "--quiet").status == 0 and len(runs(tmp_path)) == 2
     assert opdb("modes", *model, "--retry", "--quiet").status == 0
     assert [r.mode for r in runs(tmp_path)] == ["trace", "eager", "trace"]
-
-
-def test_too_large_a_batch_in_every_mode(opdb: Opdb) -> None:
-    ran = opdb("modes", *MLP, "--batch-sizes", f"1,{2**33}", "--modes", "eager,dynamo", "--json")
-    assert ran.status == 2
-    rows = json.loads(ran.out)["rows"]
-    assert [row["outcome"] for row in rows] == ["ok", "ok", "out_of_memory", "out_of_memory"]
-    assert "eager: out_of_memory: " in ran.err and "Traceback" not in ran.err
 
 
 LESS_POWER = replace(samples.DEVICE, slug="nvidia-h200-500w", power_limit_w=500.0)

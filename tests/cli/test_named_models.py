@@ -38,21 +38,6 @@ def test_the_first_line_says_whose_dtype_it_is(opdb: Opdb, asked: list[str], sai
     assert counted.out.startswith(f"{OWN}:{model}, {words.replace('batch 16', 'batch 2')}: ")
 
 
-def test_json_says_whose_dtype_it_is(opdb: Opdb) -> None:
-    def dtype_of(*arguments: object) -> tuple[str, str | None]:
-        found = opdb.json(*arguments)
-        found = found[0] if isinstance(found, list) else found
-        return found["dtype"], found["dtype_from"]
-
-    cast = ("--dtype", "bfloat16")
-    assert dtype_of("predict", f"{OWN}:half") == ("float16", "as built")
-    assert dtype_of("predict", f"{OWN}:half", *cast) == ("bfloat16", "cast from float16")
-    assert dtype_of("fx", f"{OWN}:half", *cast) == ("bfloat16", "cast from float16")
-    measured = ("--batch-size", 32, "--input-size", 512)
-    assert dtype_of("predict", "gpt2-bare", *measured) == ("float32", "as published")
-    assert dtype_of("predict", "resnet50") == ("float32", None)
-
-
 def test_a_decoder_has_the_same_weights_in_every_command(opdb: Opdb, tmp_path: Path) -> None:
     """1,235,814,400 parameters in bfloat16, the head being the embedding."""
     db = ("--db", shutil.copy(published.default_database(), tmp_path / "default.sqlite"))
@@ -71,12 +56,6 @@ def test_a_decoder_has_the_same_weights_in_every_command(opdb: Opdb, tmp_path: P
     assert passed["memory"]["weight_bytes"] == pytest.approx(2_471_628_800, rel=1e-3)
     for words in (asked, ("predict", name, *db)):
         assert "(weights 2.47 GB, " in opdb(*words).out
-
-
-def test_measured_bodies_are_found_by_their_name(opdb: Opdb) -> None:
-    ran = opdb("predict", "gpt2-bare", "-b", 32, "--input-size", 512, "--mode", "graph")
-    assert (ran.status, ran.err) == (0, "")
-    assert "83.78 ms" in ran.out and "52.48 J" in ran.out, "as it was measured"
 
 
 def test_a_model_is_named_by_its_file(opdb: Opdb, tmp_path: Path) -> None:

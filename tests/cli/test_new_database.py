@@ -50,11 +50,3 @@ def test_a_database_that_cannot_be_used_is_told_before_a_model_is_looked_for(
         ran = opdb(command, "no such model", "--db", place)
         assert ran.status == 2 and said in ran.err and "unknown model" not in ran.err
     assert snapshot(tmp_path) == before
-
-
-@pytest.mark.parametrize("named", [("--device", "nope"), ("--board", "nope")])
-def test_a_device_or_board_is_told_before_graphs_are_captured(
-    opdb: Opdb, database: Path, named: tuple[str, str]
-) -> None:
-    ran = opdb("fx", "mlp", *named)
-    assert ran.status == 2 and "'nope'" in ran.err

@@ -12,7 +12,6 @@ from typing import Any, get_args
 import pytest
 
 from opdb.commands._figures import figure_columns, lines
-from opdb.errors import InputError
 from opdb.harvest.finding import located
 from opdb.harvest.passes import harvest
 from opdb.predict.figures import Amount, Figures, Rates, Status, layers
@@ -23,7 +22,6 @@ from opdb.store import open_store
 from opdb.tables import Table
 from tests import published
 from tests.cli.conftest import Opdb, read
-from tests.store import samples
 
 RESNET152 = ("predict", "resnet152", "--batch-size", 32)
 KEYS = {
@@ -69,19 +67,6 @@ def test_resnet152_reaches_its_target(opdb: Opdb, h200: Path, mode: str) -> None
     assert floats(found) and all(map(math.isfinite, floats(found)))
 
 
-def test_people_are_shown_the_truth_beside_the_prediction(opdb: Opdb, h200: Path) -> None:
-    ran = opdb(*RESNET152, "--target", 0.9)
-    assert ran.status == 0
-    for said in (
-        "resnet152, batch 32 float32, eager, on NVIDIA H200 (GPU-",
-        "predicted / measured",
-        "coverage: calls 100.0 %, time 100.0 %, energy 100.0 %",
-        "target 0.9: met",
-    ):
-        assert said in ran.out
-    assert "missing" not in ran.out
-
-
 def test_a_measured_value_outside_the_interval_is_said_to_be(opdb: Opdb, h200: Path) -> None:
     """In the tables of predict and validate, and in JSON; one inside is a number alone."""
     densenet = ("predict", "densenet121", "-b", 32, "--mode", "graph")
@@ -107,23 +92,6 @@ def test_a_measured_value_outside_the_interval_is_said_to_be(opdb: Opdb, h200: P
         if line.startswith("densenet121") and f"{time:.3f}" in line
     ]
     assert f"{time:.3f}, outside" in held and held.count("outside") == 1
-
-
-def test_a_measured_value_whose_repeats_disagree_carries_its_flag(opdb: Opdb, h200: Path) -> None:
-    """A run of EfficientNet-B0 of which no three repeats agree, beside one of ResNet-152."""
-    asked = ("efficientnet_b0", "-b", 32, "--mode", "eager", "--board", "GPU-7c54e2c6")
-    found = opdb.read("predict", *asked)["measured"]
-    assert found["repeat_spread"] > 0.03
-    assert any("repeats" in flag for flag in found["flags"])
-    said = opdb("predict", *asked).out
-    apart = f"{100 * found['repeat_spread']:.1f} % apart"
-    assert f"measured: no three repeats agree within 3 %, those that count are {apart}" in said
-    [model, *rest] = asked
-    several = opdb("predict", model, "resnet18", *rest).out.splitlines()
-    [row] = [line for line in several if line.startswith("efficientnet_b0")]
-    assert ", uneven " in row
-    steady = opdb.read(*RESNET152)["measured"]
-    assert steady["repeat_spread"] < 0.03 and "repeats agree" not in opdb(*RESNET152).out
 
 
 def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h200: Path) -> None:
@@ -207,16 +175,6 @@ def test_a_cost_that_no_visit_gives_is_refused(
     assert re.search(r"the cost of \w+ [0-9a-f]{12} on GPU-", ran.err)
 
 
-def test_a_device_that_measured_nothing_of_a_model_covers_nothing(opdb: Opdb, h200: Path) -> None:
-    with open_store(str(h200)) as store:
-        store.save_campaign(samples.campaign("c", "a-board", samples.PROCESSOR))
-    ran = opdb("predict", "resnet50", "-b", 1, "--device", "a-cpu", "--target", 0.9, "--json")
-    assert ran.status == 1
-    found = read(ran.out)
-    assert found["coverage"]["calls"] == 0 and found["measured"] is None
-    assert len(found["missing"]) > 10
-
-
 def test_the_command_shows_layers_in_their_order_and_says_that_it_harvested(
     opdb: Opdb, h200: Path
 ) -> None:
@@ -238,16 +196,6 @@ def test_the_command_shows_layers_in_their_order_and_says_that_it_harvested(
     assert math.fsum(each["share_time"] for each in (*found["layers"], *found["rest"])) == (
         pytest.approx(1)
     )
-
-
-def test_what_is_missing_has_its_rows_without_a_time(opdb: Opdb, h200: Path) -> None:
-    published.keep_kinds(h200, "conv2d")
-    ran = opdb("predict", "resnet18", "-b", 32, "--layers", "--no-estimates", "--json")
-    rows = read(ran.out)["layers"]
-    assert {row["status"] for row in rows if row["kind"] == "conv2d"} == {"measured"}
-    assert {(row["status"], row["time_s"]) for row in rows if row["kind"] == "relu"} == {
-        ("missing", None)
-    }
 
 
 def test_other_calls_than_those_stored_are_not_guessed_at(opdb: Opdb, h200: Path) -> None:
@@ -285,22 +233,6 @@ def test_a_function_is_of_the_module_whose_forward_calls_it() -> None:
         ("flatten", ""),
         ("linear", "fc"),
     ]
-
-
-def test_a_backward_pass_is_of_the_module_of_its_forward_pass() -> None:
-    calls = harvest(ModelSpec("mlp", source="builtin", phase="training")).calls
-    linear = [c for c in calls if c.configuration.kind == "linear"]
-    paths = {p: [c.path for c in linear if c.configuration.pass_name == p] for p in
-             ("forward", "backward")}  # fmt: skip
-    assert paths == {"forward": ["0", "2", "4"], "backward": ["4", "2", "0"]}
-    assert [c.path for c in calls if c.configuration.pass_name == "update"] == [""]
-    assert all(c.path is not None for c in calls)
-
-
-def test_paths_are_no_part_of_what_a_workload_is() -> None:
-    found = harvest(RESNET18)
-    bare = replace(found, calls=tuple(replace(c, path=None) for c in found.calls))
-    assert bare == found and bare.key == found.key
 
 
 @pytest.fixture(scope="module")
@@ -346,47 +278,6 @@ def test_at_the_power_limit_too(store_path: Path) -> None:
     )
 
 
-def test_what_is_fused_has_no_layers(store_path: Path) -> None:
-    with open_store(str(store_path)) as store:
-        [workload] = [w for w in store.workloads("resnet18", dtype="float32") if w.batch_size == 32]
-        predictor = predictor_for(store, published.DEVICE)
-        prediction = predictor.answer(workload, "eager").prediction
-        fused = replace(prediction, workload=replace(workload, compiled_for=published.DEVICE))
-        with pytest.raises(InputError, match="fused have no layers"):
-            layers(fused, predictor.breakdown(prediction), workload.calls)
-
-
-def test_the_document_has_figures_with_units_in_their_names(opdb: Opdb, h200: Path) -> None:
-    rates = ("--price", "2.5", "--electricity-price", 0.3, "--carbon", 380)
-    ran = opdb(*RESNET152, *rates, "--json")
-    found = read(ran.out)
-    assert found["samples"] == 32 and found["input_tokens"] is None
-    assert found["throughput_samples_per_s"] == pytest.approx(32 / found["time_s"])
-    assert found["energy_per_sample_j"] == pytest.approx(found["energy_j"] / 32)
-    kwh = found["energy_per_million_samples_kwh"]
-    assert found["co2_per_million_samples_g"] == pytest.approx(380 * kwh)
-    assert found["electricity_per_million_samples"] == pytest.approx(0.3 * kwh)
-    hours = 1e6 / found["throughput_samples_per_s"] / 3600
-    assert found["rent_per_million_samples"] == pytest.approx(2.5 * hours)
-    assert opdb.read(*RESNET152)["rent_per_million_samples"] is None
-
-
-def test_people_are_shown_them_beside_what_was_measured(opdb: Opdb, h200: Path) -> None:
-    shown = opdb(*RESNET152).out
-    assert "images/s" in shown and "energy, 1M images" in shown and "kWh" in shown
-    assert "rent" not in shown and "CO2" not in shown
-    assert "rent, 1M images" in opdb(*RESNET152, "--price", 0).out
-    assert "tokens/s" in opdb("predict", "bert_base", "--input-size", 512).out
-
-
-def test_of_a_part_throughput_is_at_most_and_energy_at_least(opdb: Opdb, h200: Path) -> None:
-    published.keep_kinds(h200, "conv2d")
-    shown = opdb(*RESNET152, "--no-estimates").out.splitlines()
-    rows = {line.split("  ")[0]: line for line in shown}
-    assert "at most " in rows["throughput"]
-    assert "at least " in rows["energy, 1 image"] and "at least " in rows["energy, 1M images"]
-
-
 RATES = Rates(price_per_gpu_hour=3.6, electricity_price_per_kwh=0.5, carbon_g_per_kwh=400)
 
 
@@ -412,12 +303,6 @@ def test_throughput_and_its_interval_are_the_inverse_of_the_time() -> None:
     assert FIGURES.tokens_per_s("input") is None and FIGURES.sample == "image"
 
 
-def test_energy_is_of_a_sample_and_of_a_million_in_kwh() -> None:
-    assert FIGURES.energy_per_sample_j == Amount(0.5, (1.8 / 4, 2.2 / 4))
-    million = FIGURES.energy_per_million_samples_kwh
-    assert million is not None and million.value == pytest.approx(0.5e6 / 3.6e6)
-
-
 def test_money_and_co2_follow_the_time_and_the_energy() -> None:
     found = DOCUMENTS.flat(FIGURES)
     hours = 0.01 / 4 * 1e6 / 3600
@@ -429,13 +314,6 @@ def test_money_and_co2_follow_the_time_and_the_energy() -> None:
     assert found["co2_per_million_samples_g"] == pytest.approx(400 * kwh)
     assert found["co2_per_million_samples_g_low"] == pytest.approx(400 * kwh * 0.9)
     assert found["co2_per_million_samples_g_high"] == pytest.approx(400 * kwh * 1.1)
-
-
-def test_without_a_rate_nothing_is_invented() -> None:
-    found = DOCUMENTS.flat(replace(FIGURES, rates=Rates()))
-    for name in ("rent_per_million_samples", "electricity_per_million_samples"):
-        assert found[name] is None and found[f"{name}_low"] is None
-    assert found["co2_per_million_samples_g"] is None
 
 
 def test_what_has_no_time_or_energy_has_no_figures() -> None:
@@ -485,10 +363,3 @@ def test_a_training_step_takes_the_samples_of_all_its_batches() -> None:
     of_step = workload(4, TOKENS, training={"optimizer": "sgd", "accumulation": 3})
     found = replace(FIGURES, workload=of_step)
     assert (found.samples, found.tokens) == (12, {"input": 1536})
-
-
-def test_images_in_a_list_are_images() -> None:
-    listed = workload(2, [{"shape": [3, 800, 800], "dtype": "float32"}] * 2)
-    assert replace(FIGURES, workload=listed).sample == "image"
-    vector = workload(2, {"shape": [2, 784], "dtype": "float32"})
-    assert replace(FIGURES, workload=vector).sample == "sample"

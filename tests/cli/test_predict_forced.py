@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 
 from opdb.algorithms.names import algorithm_named
 from opdb.derive.costs import ESTIMATOR
-from opdb.errors import InputError
 from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.predict.compose import Prediction
 from opdb.predict.predictor import Predictor, predictor_for
@@ -56,24 +53,6 @@ def test_what_an_algorithm_cannot_run_is_missing_with_the_reason(benched: Opdb) 
     told = benched("predict", SMALL, "--algorithm", "fft").out
     assert "graph, convolutions by fft, on " in told and REFUSAL in told
     assert "to measure what is missing" not in told, "no bench measures what is unsupported"
-
-
-def test_each_convolution_is_shown_with_what_a_call_was_benched_to_cost(benched: Opdb) -> None:
-    found = predicted(benched, "--algorithm", "fft")["convolutions"]
-    assert [each["inputs"]["weight"]["shape"] for each in found] in (
-        [[4, 3, 3, 3], [8, 8, 1, 1]],
-        [[8, 8, 1, 1], [4, 3, 3, 3]],
-    )
-    with open_store(None) as store:
-        [board] = store.boards()
-        costs = store.costs(board.uuid)
-    for each in found:
-        [by_fft] = [c for c in costs[each["configuration"]] if "fft" in c.setting]
-        assert by_fft.time_s is not None
-        assert each["time_s"] == by_fft.time_s.mean and each["count"] == 1
-    told = benched("predict", SMALL, "--algorithm", "fft").out
-    assert "convolutions by fft, a call as it was benched:" in told
-    assert "1x3x16x16" in told and "8x8x1x1" in told
 
 
 def test_what_was_not_benched_by_it_is_missing_and_how_to_bench_it_is_said(benched: Opdb) -> None:
@@ -191,32 +170,3 @@ def test_a_usual_run_is_no_truth_and_one_by_the_algorithm_is(store: Store) -> No
     assert measured() is not None
     elsewhere = predictor(store, UNDER)
     assert elsewhere.answer(workload, "graph", elsewhere.board(BENCHED_ON)).measured is None
-
-
-def test_estimates_of_what_torch_does_are_none_of_an_algorithm(store: Store, path: Path) -> None:
-    fft = {**DEFAULT_SETTINGS, **algorithm_named("fft").setting}
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(
-            "DELETE FROM cost WHERE configuration_id IN "
-            "(SELECT id FROM configuration WHERE kind IN ('relu', 'conv2d'))"
-        )
-        connection.commit()
-    usual = predictor(store, {**DEFAULT_SETTINGS}, estimates=True)
-    found = usual.answer(resnet18(store), "graph").prediction
-    assert kinds(found, "estimated") == {"relu", "conv2d"}
-    found = predictor(store, fft, estimates=True).answer(resnet18(store), "graph").prediction
-    assert kinds(found, "estimated") == {"relu"} and kinds(found, "missing") == {"conv2d"}
-
-
-def test_a_training_step_is_refused(store: Store) -> None:
-    step = replace(resnet18(store), phase="training")
-    with pytest.raises(InputError, match="resnet18's training cannot be predicted"):
-        predictor(store, UNDER).answer(step, "graph")
-
-
-def test_a_model_without_convolutions_takes_what_it_does_as_usual(store: Store) -> None:
-    [workload, *_] = store.workloads("bert_base", batch_size=1, dtype="float32")
-    usual = predictor(store, {**DEFAULT_SETTINGS}).answer(workload, "graph").prediction
-    found = predictor(store, UNDER).answer(workload, "graph", usual.board).prediction
-    assert found.time_s == usual.time_s
-    assert any("makes no calls whose algorithm can be forced" in note for note in found.notes)

@@ -23,45 +23,23 @@ shw                                     | unknown command 'shw'; did you mean 's
 show --nonsense                         | No such option
 harvest                                 | Missing argument
 predict                                 | Missing argument 'MODEL'
-measure                                 | Missing argument 'MODEL'
-export                                  | Missing argument
 harvest ''                              | the name of a model is empty
 harvest resnet81                        | unknown model 'resnet81'
-harvest missing/folder                  | unknown model 'missing/folder'
-predict resnet15                        | unknown model 'resnet15'; did you mean 'resnet152'
-predict meta-llama/Llama-9-8B           | unknown model 'meta-llama/Llama-9-8B'
 predict nobody/nothing                  | nothing is downloaded from a hub
 predict -b 1 2                          | no model is named, only batch sizes
-validate resnet15                       | unknown model 'resnet15'; did you mean 'resnet152'
-trace resnt50                           | unknown model 'resnt50'
-show resnt50                            | unknown model 'resnt50'
-show models resnet5O                    | unknown model 'resnet5O'; did you mean
 show deadbeef                           | no configuration has a key that begins with 'deadbeef'
 compare                                 | no model is named, nor another database
-complexity resnet5                      | unknown model 'resnet5'; did you mean
-complexity mlp 16                       | unknown model '16'
-complexity --batch-sizes 16 32          | no model is named, only batch sizes
-roofline resnet5                        | unknown model 'resnet5'; did you mean
-fx resnet81                             | unknown model 'resnet81'
 fx models/mine.py:build                 | there is no file models/mine.py
 fx tests.harvest.test_graphs:failing    | fails under dynamo: ValueError: half way
-measure resnet81                        | unknown model 'resnet81'; did you mean
-modes mpl --device cpu                  | unknown model 'mpl'; did you mean
-modes mlp --batch-sizes 4 8x            | unknown model '8x'
-modes 7 --batch-sizes 4 8               | no model is named, only batch sizes
 modes --stored alexnt                   | did you mean 'alexnet'? (of those measured on nvid
-bench --model mpl --device cpu          | unknown model 'mpl'
 bench conv3 --device cpu                | unknown kind 'conv3'; did you mean 'conv3d'
 sweep --device cpu                      | give models
 sweep resnet51 --device cpu             | did you mean 'resnet50'
 sweep tests.sweep.models:words --device cpu     | takes no batch of images
 generate bert --prompt 4 --tokens 4     | no causal decoder
 generate resnet18 --prompt 4 --tokens 4 | no causal decoder
-generate t5-small --prompt 4 --tokens 4 | no causal decoder
 generate llama-3.1-8b llama-3.2-1b --prompt 4 --tokens 4    | are of one model, not of llama-3.1-8b,
 build 'none*' --device cpu              | no model's name matches 'none*'
-build 'torchvison:*' --device cpu       | unknown source 'torchvison'; did you mean 'torchvision'
-build 'torchvision.clasification:*' --device cpu    | did you mean 'torchvision.classification'
 train unknown.yml                       | unknown model 'resnet81'; did you mean
 train mlp.yml --only mlp-b2             | unknown label 'mlp-b2'; valid: mlp-b1-fp32
 """
@@ -70,15 +48,10 @@ WORDS = """
 harvest mlp --dtype floot16             | unknown --dtype 'floot16'; did you mean
 harvest mlp --memory-format nhwc        | unknown --memory-format 'nhwc'
 harvest mlp --phase sleep               | unknown --phase 'sleep'
-harvest mlp --mode complie              | did you mean 'compile'
 harvest mlp --device cpu                | --mode compile
 harvest mlp --mode compile --device gpu | 'cpu'
-harvest mlp --phase training --optimizer adam   | did you mean 'adamw'?
 harvest mlp --autocast bfloat61         | unknown --autocast 'bfloat61'; did you mean 'bfloat16'
-complexity mlp --phase train            | unknown --phase 'train'; did you mean 'training'?
-predict resnet50 --dtype float8         | unknown --dtype 'float8'
 predict resnet50 --mode grpah           | unknown --mode 'grpah'; did you mean 'graph'
-predict resnet50 --mode eager,grph      | unknown --mode 'grph'; did you mean 'graph'?
 predict resnet50 --mode trace           | mode 'trace' cannot be predicted here; use eager, graph
 predict resnet50 --mode compile         | --batch-size 1 --dtype float32 --mode compile
 predict resnet50 --top 3                | --top 3 is about layers: add --layers
@@ -86,51 +59,28 @@ predict resnet18 resnet50 --layers      | --layers is of one prediction, not of 
 predict resnet50 --algorithm winogard   | 'winograd'? (all of them: direct, gemm
 predict resnet50 --algorithm all        | --algorithm all: a prediction is under one algorithm
 predict resnet50 --algorithm fft --algorithm gemm   | --algorithm is given 2 times
-predict resnet50 --algorithm gemm --mode eager      | mode 'eager' cannot be predicted
 predict resnet50 --algorithm gemm --mode compile    | have no host times
-predict resnet50 --algorithm gemm --mode grpah      | unknown --mode 'grpah'
 predict resnet50 --algorithm gemm --phase training  | in forward passes alone
-trace resnet50 --mode fast              | unknown --mode 'fast'
-trace resnet50 --mode dynamo            | cannot be predicted
-roofline resnet50 --mode compile        | mode 'compile' cannot be predicted
 compare resnet50                        | both sides are the same
-compare resnet50 resnet50 --dtype fp32,float32  | both sides are the same
-compare resnet50 --dtype float31        | unknown --dtype 'float31'
 generate tests.models.decoders:llama --prompt 4 --tokens 4 --cache paged  | unknown --cache 'paged'
-generate tests.models.decoders:llama --prompt 4 --tokens 4 --mode compile | cannot be predicted here
 show gelu --sort tme                    | unknown --sort 'tme'; did you mean 'time'?
 show gelu -b 3                          | 'gelu' is no model
 show measured resnet50                  | a filter is for the lists
 validate --duplicates --kernels         | give one at a time
-validate --transfer --within 0.1        | give one at a time
 validate --mode compile --kernels       | --mode is about the table of predictions
-fx mlp --phase training                 | No such option
-measure mlp --mode grpah --device cpu   | unknown --mode 'grpah'; did you mean 'graph'
-measure mlp --mode jit --device cpu     | unknown --mode 'jit'; valid: compile, compile:max-
 measure mlp --iters 3 --device cpu      | --iters is for training runs: add --phase training
 measure mlp --phase training --backend cpu --device cpu     | give --backend cpu or --device cpu
 measure mlp --phase training --backend cpuu     | unknown --backend 'cpuu'; did you mean 'cpu'?
 measure mlp --phase training --backend cpu --precision fp64 | unknown --precision 'fp64'
 measure mlp --phase training --backend cpu --workers 2      | for images: give a folder with --imag
-measure mlp --phase training --backend cpu --images . --synthetic   | not both
 measure mlp --phase training --backend cpu --images . --workers 0 --prefetch-factor 2 | needs worker
 measure mlp --phase training --backend cpu --images nowhere | nowhere: no such folder
 measure mlp --phase training --backend cpu --mode graph --label x   | training runs in mode eager
-measure mlp --phase training --channels-last --memory-format contiguous --backend cpu | not both
-modes mlp --modes compil --device cpu   | did you mean 'compile'? (modes: eager, graph, compile,
 bench --dry-run                         | give --grid FILE
-bench --yes                             | give --grid FILE
 bench -b 3 --device cpu                 | add --model NAME
-bench --model mlp --grid some.yml --device cpu      | give one of them
 bench --model mlp --optimizer sgd --device cpu      | add --phase training
-bench --algorithm winogard              | did you mean 'winograd'
 bench --algorithm fastest               | implicit precomp gemm
 bench relu --algorithm fft              | opdb bench conv2d, not relu
-build models --mode grpah --device cpu  | unknown --mode 'grpah'; did you mean 'graph'
-build models --mode compile --device cpu    | mode 'compile' cannot be predicted here; use eager
-build models --dtype int3 --device cpu  | unknown --dtype 'int3'
-sweep tests.sweep.models:small --algorithm winogard --device cpu    | did you mean 'winograd'
-sweep tests.sweep.models:small --stage quik --device cpu            | did you mean 'quick'
 sweep tests.sweep.models:small --mode compile --device cpu          | unknown --mode of a sweep
 train mlp.yml --plan --status           | give --plan or --status, not both
 train mlp.yml --again                   | --again is for single runs
@@ -139,54 +89,28 @@ train mlp.yml --device cpu              | --device is for --status
 
 NUMBERS = """
 harvest mlp -b 1 --batch-size 0         | --batch-sizes '0': give whole numbers of 1 or more, with
-measure mlp -b 1 -b 2.5 --device cpu    | --batch-sizes '2.5': give whole numbers of 1 or more
-build mlp -b -1 --plan --device cpu     | --batch-sizes '-1': give whole numbers of 1 or more
-predict mlp -b many                     | --batch-sizes 'many': give whole numbers of 1 or more
-compare mlp -b 1,x                      | --batch-sizes 'x': give whole numbers of 1 or more
-complexity mlp --batch-sizes ,          | --batch-sizes '': give whole numbers
-complexity mlp --batch-sizes 1 2.5      | --batch-sizes '2.5': give whole numbers
-modes mlp -b 0 --device cpu             | --batch-sizes '0': give whole numbers of 1 or more
 modes mlp -b 99999999999 --device cpu   | of 1 or more, with 10 digits at most
 modes mlp --input-size 99999999999 --device cpu     | with 10 digits at most, as in
 generate gpt2 --prompt 4 --tokens 4 -b 0    | give whole numbers of 1 or more
 trace resnet18 -b 1 --batch-size=32     | --batch-size is given 2 times; give
 harvest mlp --input-size 3x-2x4         | --input-size '3x-2x4'
-predict resnet50 --input-size 3x0x4     | --input-size '3x0x4'
 predict resnet50 --target 1.7           | --target 1.7: give a share between 0 and 1
 predict resnet50 --target -0.1          | --target -0.1: give a share between 0 and 1
 predict resnet50 --target nan           | --target nan: give a share between 0 and 1
-predict resnet50 --target inf           | --target inf: give a share between 0 and 1
 predict resnet50 --target abc           | --target
 predict resnet50 --price=-1             | --price '-1': give a number of 0 or more
-predict resnet50 --price=cheap          | --price 'cheap': give a number of 0 or more
-predict resnet50 --electricity-price=nan    | --electricity-price 'nan': give a number of 0 or more
-predict resnet50 --electricity-price=   | --electricity-price '': give a number of 0 or more
-predict resnet50 --carbon=inf           | --carbon 'inf': give a number of 0 or more
-validate --within -1                    | --within -1: give a share between 0 and 1
 validate --within nan                   | --within nan: give a share between 0 and 1
-validate --within much                  | --within
 compare resnet50 resnet18 --within -1   | --within -1: give a share of 0 or more
 build models --target 1.5 --device cpu  | --target 1.5: give a share above 0, up to 1
-build models --target 0 --device cpu    | --target 0: give a share above 0, up to 1
-build models --target nan --device cpu  | --target nan: give a share above 0, up to 1
 build models --gpu-seconds -1 --device cpu      | --gpu-seconds -1: give seconds, 0 or more
 build models --gpu-seconds nan --device cpu     | --gpu-seconds nan: give seconds, 0 or more
 bench --device cpu --max-seconds 0      | --max-seconds
-bench --device cpu --max-seconds soon   | --max-seconds
 measure mlp --repeats 0                 | --repeats
 generate tests.models.decoders:llama --prompt 0 --tokens 4      | --prompt 0: give 1 token or more
-generate tests.models.decoders:llama --prompt 4,0 --tokens 4    | --prompt 0: give 1 token or more
-generate tests.models.decoders:llama --prompt long --tokens 4   | --prompt 'long': give whole number
-generate tests.models.decoders:llama --prompt 4 --tokens 0      | --tokens 0: give 1 token or more
 generate tests.models.decoders:llama --prompt 250 --tokens 10   | has 256 positions, not 260
 generate tests.models.decoders:llama --prompt 4 --tokens 4 --cache-length 7 | tokens need 8
 sweep tests.sweep.models:small --sizes big --device cpu             | is no size
-sweep tests.sweep.models:small --sizes 16 --num-sizes 3 --device cpu    | give one of them
-sweep tests.sweep.models:small --devices 0 --device cpu             | give one of them
-bench --device cpu --devices cpu,cpu    | give one of them
 bench --devices nine                    | 'nine' is no device
-measure mlp --devices cpu,,cpu          | '' is no device
-submit slurm --time soon -- bench       | --time
 """
 
 NOT_STORED = """
@@ -195,35 +119,22 @@ predict resnet50 -b 7 --no-harvest      | resnet50 was not harvested for batch 7
 predict resnet50 -b 7 --mode compile    | was not harvested for batch 7 float32
 predict resnet50 --phase training --no-harvest  | was not harvested for batch 1 float32 training
 predict gpt2 -b 32 --input-size 512 --mode graph --no-harvest   | gpt2 was not harvested for batch
-predict resnet50 -b 7 --device nvidia-h20       | unknown device 'nvidia-h20'; did you mean
 predict resnet50 -b 7 --board nope      | nope
 predict vgg16 --board GPU-              | beginning of several
-predict resnet50 --device nvidia-h20    | unknown device 'nvidia-h20'; did you mean
 roofline resnet50 -b 7 --no-harvest     | resnet50 was not harvested for batch 7 float32
-roofline resnet50 --device nvidia-h20   | unknown device 'nvidia-h20'; did you mean
 roofline resnet50 --board x             | unknown board 'x'
 roofline resnet18 --counters            | no hardware counter saw anything of resnet18 on nvidia-h
-trace resnet50 --board ffff             | unknown board 'ffff'
-show gelu --board ffff                  | unknown board 'ffff'
-show --device nvidia-h20                | did you mean 'nvidia-h200'?
 compare resnet50 --board c1e7,ffff      | unknown board 'ffff'
 compare resnet50 --against copy.sqlite --device nvidia-h20      | unknown device 'nvidia-h20'
 compare --against none.sqlite           | there is none
 compare --against small.sqlite --device nvidia-h200 --db other.sqlite   | holds nothing of
 modes --stored alexnet --batch-sizes 7  | no run of that on nvidia-h200
-modes --stored alexnet --modes trace    | no run of that on nvidia-h200
 modes --stored --device nvidia-x        | unknown device 'nvidia-x'
-validate --device nvidia-h20            | unknown device 'nvidia-h20'; did you mean
 validate --mode graph --db harvested.sqlite     | holds no measurements; run opdb bench
 validate tiny --db unmeasured.sqlite    | no measured run to validate against; run opdb measure
 export set --device h100                | holds nothing of device 'nvidia-h100-80gb-hbm3'
 export set --db empty.sqlite            | empty.sqlite holds no measurements; run opdb bench
-fx resnet18 --board GPU-none            | unknown board 'GPU-none'
-fx resnet18 --device h201               | unknown device 'h201'
 roofline tiny --db small.sqlite         | nothing of tiny (batch 2 float32) was measured
-build models --plan --quiet --device nvidia-h20     | unknown device 'nvidia-h20'; did you mean
-build models --plan --quiet --device h200 --db empty.sqlite | holds nothing of device 'nvidia-h200'
-train mlp.yml --status --device a-cpux  | unknown device 'a-cpux'
 """
 
 FILES = """
@@ -231,26 +142,20 @@ harvest empty.yml                       | empty.yml is empty
 harvest missing.yml                     | missing.yml: no such file
 harvest noise.yml                       | noise.yml: 10000000 bytes
 harvest syntax.yml                      | syntax.yml, line 2
-harvest source.yml                      | did you mean 'torchvision'?
 harvest folder                          | no summary file
-harvest folder.yml                      | no summary file
 harvest optimizer.yml                   | optimizer: found 'adamax'
 complexity none.yml                     | none.yml
-predict measurements/none.yml           | measurements/none.yml: no such file
-measure none.yml                        | none.yml: no such file
 build folder --device cpu               | folder folder: no summary file (*.yml) in it
 build listed --device cpu               | folder listed: no summary file (*.yml) in it
 build torn --device cpu                 | torn/mlp.yml, line 2
 build misspelt --device cpu             | significant.yml: unknown key nevr; did you mean 'never'?
 bench --grid grid.yml --device cpu      | grid.yml: 12000 combinations, more than 10000; give fewer
 bench linear --grid grid.yml --device cpu   | linear and --grid grid.yml: give kinds or a grid
-bench --grid none.yml --device cpu      | none.yml: no such file
 bench --grid typo.yml --device cpu      | typo.yml: unknown key argumets; did you mean 'arguments'?
 bench --grid name.yml --device cpu      | name.yml: operator: unknown operator 'nn.Linaer'; did you
 bench --grid unfit.yml --device cpu     | unfit.yml: none of its combinations can be called: 2:
 train images.yml                        | images: found 'nowhere'; there is no such folder
 train batchsizes.yml                    | unknown key batchsizes; did you mean 'batch_sizes'?
-roofline resnet50 --peaks none.json     | none.json: no such file
 complexity mlp --csv nowhere/a.csv      | nowhere/a.csv: cannot be written: there is no folder
 complexity mlp --csv .                  | .: cannot be written: it is a folder
 trace resnet50 -o no/where.json         | there is no folder no
@@ -258,14 +163,11 @@ fx mlp --output none/x.txt              | there is no folder none
 measure mlp --phase training --backend cpu --csv .          | cannot be written
 measure mlp --phase training --backend cpu --csv other.csv  | other.csv: has other columns; give
 measure mlp --phase training --backend cpu --csv png.csv    | png.csv: not a text file (byte 0 is no
-modes mlp --csv none/x.csv --device cpu | there is no folder none
 modes mlp --csv . --device cpu          | it is a folder
 train mlp.yml --csv no/such/folder.csv  | there is no folder
 train mlp.yml --plot m.svg              | figures are PNG files
 sweep tests.sweep.models:small --sizes 16 --output-dir /dev/null/here --device cpu | cannot be made
 roofline resnet50 --csv same --html same                    | same: named for two results
-roofline resnet50 --csv same --ncu --ncu-report same        | same: named for two results
-train mlp.yml --csv same --markdown same                    | same: named for two results
 export text.sqlite                      | text.sqlite is a file
 export /proc/opdb --db small.sqlite     | cannot write the set into /proc/opdb
 import nowhere                          | nowhere does not exist
@@ -275,28 +177,18 @@ import text.sqlite                      | it is not an opdb database
 
 DATABASES = """
 predict resnet50 --db none.sqlite       | database none.sqlite: there is none
-predict resnet50 --db empty.sqlite      | holds no measurements; run opdb bench
 predict resnet50 --db folder            | database folder: it is not a file
 predict resnet50 --db text.sqlite       | text.sqlite: it is not an opdb database
 predict resnet50 --db cut.sqlite        | cut.sqlite: it is damaged
 predict resnet50 --db foreign.sqlite    | foreign.sqlite: it is not an opdb database
 predict resnet50 --db newer.sqlite      | newer.sqlite: its schema 99 is not the one
-predict tiny -b 2 --db harvested.sqlite | holds no measurements; run opdb bench
-harvest mlp --db text.sqlite            | text.sqlite: it is not an opdb database
-validate --db none.sqlite               | database none.sqlite: there is none
 show --db mysql://x                     | 'mysql' is not supported
-show --db none.sqlite                   | database none.sqlite: there is none
-fx mlp --db none.sqlite                 | database none.sqlite: there is none
-bench --device cpu --db none.sqlite     | database none.sqlite: there is none
 bench --device cpu --db empty.sqlite    | holds no workload
 bench --device cpu --db newer.sqlite    | its schema 99 is not the one
-build models --plan --db none.sqlite    | database none.sqlite: there is none
-sweep --status --db none.sqlite         | database none.sqlite: there is none
 """
 
 ELSEWHERE = """
 bench                                   | no NVIDIA GPU here
-measure mlp                             | no NVIDIA GPU here
 build mlp                               | add --device cpu
 bench --device cuda                     | no CUDA device for --device cuda
 bench --device cuda:7                   | no CUDA device for --device cuda:7
@@ -305,15 +197,10 @@ bench --devices 77                      | no device cuda:77
 bench conv2d --device cpu --algorithm fft --algorithm winograd  | 'fft', 'winograd' need an NVIDIA
 measure mlp --device cuda               | no CUDA device for --device cuda
 measure mlp --mode graph --device cpu   | mode 'graph' needs a CUDA
-measure mlp --mode graph --devices cpu,cpu      | needs a CUDA device
 measure mlp --phase training --backend mps      | mps
-modes mlp --modes graph --device cpu    | mode 'graph' needs a CUDA device
-modes mlp --modes eager,compile:reduce-overhead --device cpu    | needs a CUDA device
-build models --mode graph --device cpu  | mode 'graph' needs a CUDA device
 sweep resnet18 --algorithm fft --algorithm direct   | 'fft', 'direct' need an NVIDIA GPU; here there
 doctor --calibrate                      | run opdb doctor --calibrate on a machine with an
 doctor --calibrate --device cpu         | has no meters that opdb tests
-doctor --calibrate --device cuda:3 --again --json   | no CUDA device for --device cuda:3
 """
 
 
@@ -332,7 +219,6 @@ zeros: [0, 0.9]
 TEXTS = {
     "empty.yml": "",
     "syntax.yml": "model: resnet18\n  weights: {\n",
-    "source.yml": "model: resnet18\nsource: torchvison\n",
     "optimizer.yml": "model: mlp\nphase: training\noptimizer: adamax\n",
     "models/mlp.yml": "model: mlp\ninput_size: [16]\nbatch_sizes: [1, 4]\n",
     "torn/mlp.yml": "model: [mlp\n",

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import opdb as api
-from opdb.kinds import KINDS
 from opdb.models import names
 from opdb.models.catalogue import catalogue
 from opdb.store import open_store
@@ -73,17 +72,6 @@ def test_a_key_and_a_model_are_answered_for_one_board_that_measured_it(opdb: Opd
     assert of_key["board"] in measured
 
 
-@pytest.mark.parametrize("what", [("resnet50", "-b", 32), (CONVOLUTION,), ("conv2d",)])
-def test_it_says_that_other_boards_measured_it(
-    opdb: Opdb, db: str, what: tuple[object, ...]
-) -> None:
-    boards = document(opdb, *what, "--db", db)["measured_on"]
-    said = f"measured on {len(boards)} boards, each its own (--board): {boards[0][:12]}, "
-    assert len(boards) > 5 and said in opdb("show", *what, "--db", db).out
-    other = document(opdb, *what, "--db", db, "--board", boards[1])
-    assert (other["board"], other["measured_on"]) == (boards[1], boards)
-
-
 @pytest.mark.parametrize("source", ["builtin", "torchvision", "transformers"])
 def test_the_catalogue_has_the_names_that_the_source_itself_lists(source: str) -> None:
     """Read from source files; the source imports its package to know them."""
@@ -101,12 +89,3 @@ def test_workloads_and_devices_are_those_of_the_database(opdb: Opdb, tmp_path: P
     shown = opdb("show", "workloads", "RESNET1").out.splitlines()
     assert {line.split()[0] for line in shown[1:]} == {"resnet152", "resnet18"}
     assert snapshot(tmp_path / "here") == before
-
-
-def test_a_filter_is_a_part_of_a_name_or_a_pattern_for_all_of_it(opdb: Opdb) -> None:
-    whole = opdb.json("show", "models", "resnet1*")
-    assert {each["model"] for each in whole} == {"resnet101", "resnet152", "resnet18"}
-    part = opdb.json("show", "models", "resnet1")
-    assert {"resnet18", "deeplabv3_resnet101"} <= {each["model"] for each in part}
-    kinds = opdb.json("show", "kinds")
-    assert {each["kind"] for each in kinds} == set(KINDS)

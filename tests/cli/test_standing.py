@@ -93,13 +93,3 @@ def test_what_was_compiled_for_a_device_stands_until_it_is_asked_for_anew(tmp_pa
     }
     ran(path, (*asked, "--anew", "--quiet"))
     assert stored(path, compiled_for=device) == [whole]
-
-
-def test_a_model_of_ones_own_is_harvested_anew_each_time(tmp_path: Path) -> None:
-    path, own = tmp_path / "opdb.sqlite", tmp_path / "own.py"
-    text = "import torch\n\ndef build():\n    return torch.nn.{}(), torch.ones(2, 4)\n"
-    for name in ("ReLU", "Sigmoid"):  # another length: bytecode of the same second is told by it
-        own.write_text(text.format(name))
-        ran(path, ("harvest", "own:build", "--quiet"))
-        [found] = stored(path)
-        assert [call.configuration.kind for call in found.calls] == [name.lower()]

@@ -19,7 +19,6 @@ from opdb.store import Claims, open_store
 from opdb.studies.sweep import measuring as bench_sweep
 from opdb.studies.sweep import measuring as verify
 from opdb.studies.sweep import rows as sweeping
-from opdb.studies.sweep.request import SweepPolicy
 from tests.algorithms.stand_in import REFUSAL, stand_in
 from tests.cli.conftest import Opdb
 from tests.workers.conftest import short_workers
@@ -108,16 +107,6 @@ def test_a_convolution_called_as_a_function_makes_a_run_partial(opdb: Opdb, forc
     assert "1 calls: called as a function" in row["reason"]
 
 
-def test_sweeps_are_no_truth_for_usual_predictions(opdb: Opdb, forced: None) -> None:
-    rows = swept(opdb, SMALL, "--algorithm", "default", "--algorithm", "fft", "--sizes", "16")
-    assert len(rows["rows"]) == 2
-    with open_store(None) as store:
-        [device] = store.devices()
-        assert store.measured(device.slug, "eager") == []
-        assert len(SweepPolicy((device.slug,)).runs(store)) == 2
-    assert "0 model runs" in opdb("show").out
-
-
 def test_verification_is_told_by_layer(opdb: Opdb, forced: None) -> None:
     arguments = (SMALL, "--algorithm", "fft", "--algorithm", "default", "--sizes", "16")
     assert swept(opdb, *arguments)["verified"] == []
@@ -139,30 +128,6 @@ def test_a_wrong_output_is_exit_1(
     found = opdb("sweep", SMALL, "--algorithm", "fft", "--sizes", "16", "--device", "cpu")
     assert found.status == 1
     assert "what ran is not verified" in found.err and "errs more than 0.005" in found.err
-
-
-def test_a_model_that_prints_and_is_built_by_values_is_swept_and_verified(
-    opdb: Opdb, forced: None
-) -> None:
-    name = "tests.sweep.models:Difficult"
-    arguments = (name, "--algorithm", "default", "--algorithm", "fft", "--sizes", "16")
-    found = swept(opdb, *arguments, stage="sanity")  # which reads one document from stdout
-    assert [each["holds"] for each in found["verified"]] == [True, True]
-    assert found["verified"][1]["forced"] == 2 and found["verified"][1]["output_error"] == 0.0
-    stem = "tests.sweep.models_Difficult"
-    layers = table(folder("fft", "sanity", stem) / f"{stem}_fft_layers.csv")
-    assert [row["in_channels"] for row in layers] == ["3", "4"], "the lazy one is asked afterwards"
-
-
-def test_whatever_a_model_raises_is_the_outcome_of_its_cell(opdb: Opdb) -> None:
-    name = "tests.sweep.models:OfItsOwnMind"
-    found = opdb("sweep", name, SMALL, "--sizes", "16", "--device", "cpu", "--json", "--quiet")
-    assert found.status == 1, "the stage sanity verifies"
-    failed, good = json.loads(found.out)["rows"]
-    assert (failed["state"], failed["reason"]) == ("error", "LookupError: such a pixel")
-    assert good["state"] == "full"
-    assert "OfItsOwnMind default at 16: error: LookupError: such a pixel" in found.err
-    assert "Traceback" not in found.err
 
 
 def test_the_prediction_stands_beside_the_run(opdb: Opdb, forced: None) -> None:
@@ -241,39 +206,12 @@ def test_files_are_written_of_what_is_stored(opdb: Opdb) -> None:
         assert len(store.model_runs(setting=None)) == 1
 
 
-def test_status_alone_tells_of_all_that_was_swept(opdb: Opdb, forced: None) -> None:
-    assert "no sweep yet" in opdb("sweep", "--status").out
-    swept(opdb, SMALL, "--sizes", "16,24", "--algorithm", "fft")
-    swept(opdb, "tests.sweep.models:strided", "--sizes", "16", "--algorithm", "default")
-    found = {(e["model"], e["algorithm"]): e for e in opdb.json("sweep", "--status")}  # fmt: skip
-    strided = "tests.sweep.models:strided"
-    assert found[SMALL, "fft"]["partial"] == found[SMALL, "default"]["left"] == 2
-    assert found[strided, "default"]["full"] == found[strided, "fft"]["left"] == 1
-    assert len(found) == 4
-    shown = opdb("sweep", "--status").out.splitlines()
-    assert shown[1].split()[:4] == ["model", "workload", "mode", "algorithm"]
-    swept(opdb, SMALL, "--sizes", "16", "--algorithm", "fft", "-b", "2")
-    told = opdb.json("sweep", "--status", "--algorithm", "fft")
-    sizes = [each["batch_size"] for each in told if each["model"] == SMALL]
-    assert sizes == [1, 2], "what a table mixes, it shows"
-    one = opdb("sweep", "--status", "--algorithm", "gemm", "--json")
-    assert {each["algorithm"] for each in json.loads(one.out)} == {"gemm"}
-
-
 def test_a_plan_measures_nothing(opdb: Opdb) -> None:
     found = swept(opdb, SMALL, "--plan")
     assert (found["cells"], found["left"]) == (10, 10) and found["planned_s"] == 19.0
     assert not Path("results").exists()
     told = opdb("sweep", SMALL, "--sizes", "16", "--plan", "--device", "cpu")
     assert "1 of 1 cell to be measured, about 2 s" in told.err
-
-
-def test_a_size_that_is_too_small_is_told_and_the_others_are_measured(opdb: Opdb) -> None:
-    arguments = (SMALL, "--sizes", "2,16", "--device", "cpu", "--quiet", "--stage", "quick")
-    found = opdb("sweep", *arguments)
-    assert found.status == 2 and f"{SMALL} cannot be run at 3x2x2" in found.err
-    overall = table(folder("default") / f"{STEM}_default_overall.csv")
-    assert [row["input_size"] for row in overall] == ["16"]
 
 
 def test_what_does_not_fit_is_kept_and_the_sweep_goes_on(
@@ -311,16 +249,6 @@ def test_an_interrupted_sweep_keeps_what_was_finished(
     arguments = (SMALL, "--sizes", "16,24", "--algorithm", "default", "--status")
     [status] = swept(opdb, *arguments)
     assert (status["full"], status["left"]) == (1, 1)
-
-
-def test_lists_need_nothing_else(opdb: Opdb) -> None:
-    models = opdb("sweep", "--list-models").out.splitlines()
-    assert models[:6] == ["vgg16", "densenet121", "resnet50", "resnet152", "googlenet", "alexnet"]
-    algorithms = opdb("sweep", "--list-algorithms").out
-    assert all(name in algorithms for name in ALGORITHMS)
-    both = opdb.json("sweep", "--list-models", "--list-algorithms")
-    assert [each["algorithm"] for each in both["algorithms"]] == list(ALGORITHMS)
-    assert len(both["models"]) == len(set(both["models"]))
 
 
 def test_without_matplotlib_the_files_are_written_and_it_is_said(

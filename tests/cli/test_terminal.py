@@ -54,13 +54,8 @@ def altered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("show",),
         ("predict", f"resnet50{EVIL}", "-b", "32"),
-        ("predict", "resnet50"),
         ("predict", "resnet50", "--csv", "/dev/stdout"),
         ("validate",),
-        ("validate", "--kernels"),
-        ("modes", "--stored"),
-        ("sweep", "--status"),
-        ("build", "--plan", f"resnet50{EVIL}"),
         ("roofline", f"resnet50{EVIL}", "-b", "32"),
         ("export", "set"),
         ("import", f"nowhere{EVIL}"),
@@ -78,14 +73,6 @@ def test_an_altered_database_is_shown_escaped(
     assert ran.out or ran.err
 
 
-@pytest.mark.parametrize("command", ["harvest", "predict", "complexity", "measure", "bench"])
-def test_a_name_on_the_command_line_is_shown_escaped(command: str, opdb: Opdb) -> None:
-    ran = opdb(command, f"resnet{EVIL}")
-    assert ran.status in (2, 3)
-    assert_printable(ran)
-    assert_printable(opdb(command, f"--{EVIL}"))
-
-
 def test_a_summary_file_with_escape_sequences(tmp_path: Path, opdb: Opdb) -> None:
     path = tmp_path / "evil.yml"
     for line in ('model: "resnet\\e[2J50"', '"\\e]0;x\\a": 1\nmodel: resnet50', 'dtype: "\\u202e"'):
@@ -93,12 +80,6 @@ def test_a_summary_file_with_escape_sequences(tmp_path: Path, opdb: Opdb) -> Non
         ran = opdb("harvest", path)
         assert ran.status == 2
         assert_printable(ran)
-
-
-def test_what_is_printable_stays_as_it_is() -> None:
-    text = "µ ± 3σ – ≥ “x” 处理器"
-    assert escaped(text) is text
-    assert escaped("a\x1b[1m\n\t\u202e\udcff") == "a\\x1b[1m\\n\\t\\u202e\\udcff"
 
 
 def test_tables_and_csv_keep_a_name_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,33 +108,3 @@ def test_a_bar_draws_itself_and_escapes_what_it_is_given(monkeypatch: pytest.Mon
     assert "\x9b" not in terminal.getvalue() and "said [bold] \\x9b2J" in terminal.getvalue()
     assert "conv2d [3, 3]" in terminal.getvalue()
     assert "\x1b[" in terminal.getvalue(), "the bar is drawn"
-
-
-def test_lines_where_there_is_no_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seconds = iter([0.0, 1.0, 6.0, 7.0, 8.0])
-    monkeypatch.setattr("opdb.cli.console.time.monotonic", lambda: next(seconds))
-    with console.progress(4, "bench", quiet=False) as shown:
-        for name in "abcd":
-            shown.doing(name)
-            shown.done()
-        shown.note("said")
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == "bench 2/4 b, 6 s left\nbench 4/4 d\nsaid\n"
-
-
-def test_nothing_when_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    with console.progress(1, "bench", quiet=True) as shown:
-        shown.doing("a")
-        shown.done()
-        shown.note("said")
-    console.note("said", quiet=True)
-    captured = capsys.readouterr()
-    assert captured.out == captured.err == ""
-
-
-def test_json_never_holds_what_json_has_no_word_for() -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        console.print_json({"time_s": float("nan")})

@@ -6,7 +6,6 @@ import json
 import re
 import sqlite3
 import statistics
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,32 +57,6 @@ def test_every_measured_run_is_a_row_and_the_summary_is_theirs(opdb: Opdb, h200:
         assert summary["median"] <= summary["percentile_95"] <= summary["largest"]
         inside = [row[f"inside_interval_{name}"] for row in rows]
         assert summary["inside_interval"] == pytest.approx(sum(inside) / len(inside))
-
-
-def test_status_of_models_says_how_right_each_was(opdb: Opdb, h200: Path) -> None:
-    found = opdb.json("show", "measured")
-    assert found["device"] == "nvidia-h200" and found["estimates"]
-    rows = {row["model"]: row for row in found["models"]}
-    runs = opdb.json("validate", "vgg16")["rows"]
-    vgg16 = rows["vgg16"]
-    assert vgg16["runs"] == len(runs) > 1 and "float32" in vgg16["dtypes"]
-    assert vgg16["measured_workloads"] == vgg16["workloads"] >= len(vgg16["batch_sizes"])
-    errors = [abs(row["attribution_time"] - 1) for row in runs]
-    assert vgg16["time_error"] == pytest.approx(statistics.median(errors))
-    shown = opdb("show", "measured").out
-    assert "time off by" in shown and "opdb predict MODEL" in shown
-
-
-def test_models_choose_and_people_are_shown_a_table(opdb: Opdb, h200: Path) -> None:
-    ran = opdb("validate", "resnet152")
-    assert ran.status == 0
-    lines = ran.out.splitlines()
-    assert lines[0].startswith("model")
-    assert "GPU-c1e7cfda" in ran.out and "GPU-ea87fd5f" in ran.out, "boards are told apart"
-    told = [line for line in lines if line.startswith("resnet152")]
-    found = opdb.json("validate", "resnet152")
-    assert len(told) == len(found["rows"])
-    assert [line for line in lines if line.startswith("that board")], "regimes are summed up"
 
 
 def test_regimes_hold_each_run_once_and_borrowed_costs_stand_apart(opdb: Opdb, h200: Path) -> None:
@@ -218,21 +191,3 @@ def test_duplicates_are_held_against_measurements(opdb: Opdb, h200: Path) -> Non
     assert found["duplicates"]["median_difference_energy"] == 0
     out = opdb("validate", "--duplicates", "resnet50").out
     assert out.startswith(f"time: 100.0 % of {count} pairs")
-
-
-def test_runs_of_which_a_part_is_missing_stand_apart(opdb: Opdb, h200: Path) -> None:
-    with closing(sqlite3.connect(h200)) as connection, connection:
-        connection.execute(
-            "DELETE FROM cost WHERE configuration_id IN "
-            "(SELECT id FROM configuration WHERE kind = 'max_pool2d')"
-        )
-    found = opdb.json("validate", "vgg16", "vit_b_16")
-    assert {row["model"] for row in found["rows"]} == {"vit_b_16"}
-    assert {row["model"] for row in found["incomplete"]} == {"vgg16"}
-    assert all(0 < row["coverage_calls"] < 1 for row in found["incomplete"])
-    assert found["summary"]["time"]["count"] == len(found["rows"])
-    told = opdb("validate", "vgg16", "vit_b_16").out.splitlines()
-    [head] = [line for line in told if line.startswith("left out, for not all")]
-    assert f": {len(found['incomplete'])} runs" in head
-    ran = opdb("validate", "vgg16", "--within", "0.5")
-    assert ran.status == 1 and "no run has all its calls measured" in ran.err

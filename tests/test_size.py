@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 29_023, "lines": 53_988, "files": 147},
+    "core": {"statements": 28_699, "lines": 53_387, "files": 147},
     "studies": {"statements": 4_388, "lines": 8_157, "files": 20},
-    "tests": {"lines": 45_517, "files": 270},
+    "tests": {"lines": 45_096, "files": 270},
     "benchmarks": {"lines": 2_304, "files": 10},
 }
 

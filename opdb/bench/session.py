@@ -79,7 +79,7 @@ def current_settings() -> dict[str, Json]:
 
 
 def _detect_cuda(index: int) -> Platform:
-    from opdb.meters.nvml import board_state, driver_versions
+    from opdb.meters.nvml import board_state, driver_version
 
     torch.cuda.set_device(index)
     properties = torch.cuda.get_device_properties(index)
@@ -101,7 +101,7 @@ def _detect_cuda(index: int) -> Platform:
     )
     cudnn = torch.backends.cudnn.version()
     environment = _environment() | {
-        "driver": driver_versions()[0],
+        "driver": driver_version(),
         "cuda": torch.version.cuda,
         "cudnn": None if cudnn is None else str(cudnn),
     }

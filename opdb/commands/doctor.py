@@ -7,53 +7,29 @@ reaches, and how fast this machine is as a host.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from operator import attrgetter, itemgetter
-from typing import Annotated, Any
+from operator import attrgetter
+from typing import Annotated
 
 import typer
 
 from opdb.cli import options
 from opdb.commands import _lazy as lazy
 from opdb.derive.calibration import distrusted, power_meter
-from opdb.derive.quiet import HostFactor, Slowdown
 from opdb.doctor import Finding, examine, works
 from opdb.errors import CannotMeasureError, CheckError, InputError, OpdbError
-from opdb.records import BoardCalibration, Host, MeterTest
-from opdb.tables import RATIO, Column, Listing, Rows, Table
+from opdb.records import BoardCalibration, MeterTest
+from opdb.tables import Column, Listing, Rows, Table
 from opdb.units import show as shown
 
 PANEL = "measure"
 
 
-def _result(finding: Finding) -> str:
-    if finding.result == "not":
-        return "NOT FINE" if finding.blocks else "note"
-    return {"fine": "fine", "unknown": "cannot tell"}[finding.result]
-
-
 FINDINGS: Table[Finding] = Table(
-    Column("check", lambda finding: finding.check),
-    Column("board", lambda finding: finding.board),
-    Column("result", lambda finding: finding.result),
-    Column("blocks", lambda finding: finding.blocks),
-    Column("found", lambda finding: finding.found),
-    Column("advice", lambda finding: finding.advice),
+    Column("check", attrgetter("check"), title="check"),
+    Column("result", attrgetter("result"), title="result"),
+    Column("found", attrgetter("found"), title="found"),
+    Column("advice", attrgetter("advice")),
 )
-
-Named = tuple[str, Finding]
-
-CHECKS: Table[Named] = Table(
-    Column("check", lambda row: row[0], title="check"),
-    Column("result", lambda row: _result(row[1]), title="result"),
-    Column("found", lambda row: row[1].found, title="found"),
-)
-
-ADVICE: Table[Named] = Table(
-    Column("check", lambda row: row[0], title="check"),
-    Column("advice", lambda row: row[1].advice, title="what to do"),
-)
-
 
 UNITS = {
     "_flops_per_s": "FLOP/s",
@@ -86,26 +62,14 @@ TESTS: Table[MeterTest] = Table(
 )
 
 
-Against = tuple[str, str, HostFactor]
-"""A board, its device, and how many times as long as its host this one takes in the same calls."""
-
-FACTORS: Table[Against] = Table(
-    Column("board", itemgetter(0), title="host of board"),
-    Column("device", itemgetter(1)),
-    Column("factor", lambda row: row[2].factor, title="times as long here", unit=RATIO),
-    Column("calls", lambda row: row[2].calls, title="calls"),
-    Column("passes", lambda row: row[2].passes, title="of passes"),
-)
-
-
 NO_HOST_TIMES = (
     "host: no board of this database has host times of a small model (inference, float32):"
     " this host is held against no other"
 )
 
 
-def _calibrated(found: BoardCalibration, host: Listing) -> Listing:
-    """Return the calibration of a board: its meters, what it reaches at most, and this host."""
+def _calibrated(found: BoardCalibration, models: Sequence[str]) -> Listing:
+    """Return the calibration of a board: its meters, what it reaches, the models timed here."""
     board, (source, words) = found.board, power_meter(found.tests)
     failure: OpdbError | None = None
     if source is None and not distrusted(found.tests):
@@ -127,7 +91,7 @@ def _calibrated(found: BoardCalibration, host: Listing) -> Listing:
         "facts": dict(found.facts),
         "tests": TESTS.documents(found.tests),
         "notes": list(found.notes),
-        "host": host.document,
+        "host_models": list(models),
     }
     parts = [
         f"{board.device} ({board.uuid}), driver {found.driver}{limit}; tested {found.measured_at}",
@@ -138,7 +102,7 @@ def _calibrated(found: BoardCalibration, host: Listing) -> Listing:
         words,
         *(f"note: {each}" for each in found.notes),
         "",
-        *host.parts,
+        f"host: the calls of {', '.join(models)} were timed" if models else NO_HOST_TIMES,
     ]
     return Listing(document, parts, failure)
 
@@ -167,79 +131,33 @@ def calibrate(
             session = lazy.session.open_session(platform, meter)
             found = lazy.calibrate.ensure_board_calibration(session, store, again=again, tell=tell)
             assert found is not None  # the device is a GPU
-            return _calibrated(found, calibrate_host_in(store, session, tell))
+            return _calibrated(found, time_host(store, session, tell))
     finally:
         meter.close()
 
 
-def calibrate_host_in(
+def time_host(
     store: lazy.store.Store, session: lazy.session.Session, tell: Callable[[str], None]
-) -> Listing:
-    """Time calls of stored models on this host, store the times, hold it against other hosts.
+) -> list[str]:
+    """Time calls of stored models on this host and store the times; return the models.
 
     The session's board must be stored.
     """
     workloads = lazy.predictor.workloads_to_time(store)
-    if not workloads:
-        return _host(session.campaign.host, [], None, [])
     models = list(dict.fromkeys(each.name for each in workloads))
-    tell(f"timing how long this host takes to issue {', '.join(models)}, some seconds")
-    found = lazy.host.calibrate_host(session, workloads)
-    store.save_host_calibration(found)
-    host, against = lazy.predictor.CalibratedHost(store, found), []
-    for device in store.devices():
-        if device.type == "cpu":
-            continue
-        predictor = lazy.predictor.predictor_for(store, device)
-        for board in predictor.boards:
-            factor = predictor.host_factor(host, board)
-            if factor is not None:
-                against.append((board, device.slug, factor))
-    return _host(session.campaign.host, models, host.slowdown, against)
-
-
-def _host(
-    host: Host, models: Sequence[str], slowdown: Slowdown | None, against: Sequence[Against]
-) -> Listing:
-    """Return a host as calibrated: the models timed, how slow it was, against other hosts."""
-    parts: list[str | Rows[Any]] = [] if models else [NO_HOST_TIMES]
     if models:
-        parts.append(f"host: the calls of {', '.join(models)} were timed")
-        if slowdown is not None:
-            parts.append(f"host: meanwhile it took {slowdown.words}")
-        none = "host: no board has host times of these calls"
-        parts.append(Rows(FACTORS, against) if against else none)
-    document = {
-        "id": host.id,
-        "cpu": host.cpu,
-        "models": list(models),
-        "host_slowdown": slowdown and asdict(slowdown),
-        "against": FACTORS.documents(against),
-    }
-    return Listing(document, parts)
+        tell(f"timing how long this host takes to issue {', '.join(models)}, some seconds")
+        store.save_host_calibration(lazy.host.calibrate_host(session, workloads))
+    return models
 
 
 def diagnose(db: str | None = None) -> Listing:
     """Check what measuring needs on this machine, and in the database `db` (a file or URL)."""
-    machine, findings = examine(db)
-    healthy, words = works(machine, findings)
-    several = len(machine.boards) > 1
-    of_board = [several and each.board is not None for each in findings]
-    named = [
-        (f"GPU {each.board}: {each.check}" if of_one else each.check, each)
-        for each, of_one in zip(findings, of_board, strict=True)
-    ]
-    parts: list[str | Rows[Any]] = [Rows(CHECKS, named)]
-    if advised := [row for row in named if row[1].advice is not None]:
-        parts += ["", Rows(ADVICE, advised)]
-    if healthy:
-        parts += ["", words]
-    document = {
-        "healthy": healthy,
-        "words": words,
-        "boards": [board.uuid for board in machine.boards],
-        "findings": FINDINGS.documents(findings),
-    }
+    findings = examine(db)
+    healthy, words = works(findings)
+    document = {"healthy": healthy, "words": words, "findings": FINDINGS.documents(findings)}
+    advice = [f"{each.check}: {each.advice}" for each in findings if each.advice]
+    parts = [Rows(FINDINGS, findings), "", *advice, *([words] if healthy else [])]
     return Listing(document, parts, None if healthy else CheckError(words))
 
 

@@ -183,43 +183,23 @@ def gpu_names() -> list[str]:
 class BoardState:
     """The state of one board at this moment; what NVML does not report is None.
 
-    Without a `uuid` the driver lists the board and cannot reach it. `utilization` is a share of 1.
+    Without a `uuid` the driver lists the board and cannot reach it.
     """
 
     uuid: str | None
     name: str | None = None
-    capability: tuple[int, int] | None = None
     mig: bool | None = None
     power_limit_w: float | None = None
     default_power_limit_w: float | None = None
-    clock_hz: float | None = None
     max_clock_hz: float | None = None
     application_clock_hz: float | None = None
     default_application_clock_hz: float | None = None
     throttle_reasons: tuple[str, ...] = ()
-    utilization: float | None = None
 
 
-@dataclass(frozen=True)
-class MeterAnswers:
-    """What a board's meters said within `waited_s`.
-
-    `new_samples` is how many power samples the driver's ring gained, None where it gives none;
-    `ticks` how often the energy counter changed, None where there is no counter.
-    """
-
-    waited_s: float
-    new_samples: int | None
-    ticks: int | None
-    instant_w: float | None
-
-
-def driver_versions() -> tuple[str, str | None]:
-    """Return the driver's version and the newest CUDA that it serves ("13.1")."""
+def driver_version() -> str:
     start()
-    version = optional("nvmlSystemGetCudaDriverVersion_v2")
-    cuda = None if version is None else f"{version // 1000}.{version % 1000 // 10}"
-    return pynvml.nvmlSystemGetDriverVersion(), cuda
+    return str(pynvml.nvmlSystemGetDriverVersion())
 
 
 def board_states() -> list[BoardState]:
@@ -254,51 +234,36 @@ def _state(handle: Any) -> BoardState:
         return scaled(optional(call, handle, pynvml.NVML_CLOCK_SM), MEGA)
 
     mig = optional("nvmlDeviceGetMigMode", handle)
-    capability = optional("nvmlDeviceGetCudaComputeCapability", handle)
-    rates = optional("nvmlDeviceGetUtilizationRates", handle)
     reasons = optional("nvmlDeviceGetCurrentClocksEventReasons", handle) or 0
     limit = optional("nvmlDeviceGetEnforcedPowerLimit", handle)
     default = optional("nvmlDeviceGetPowerManagementDefaultLimit", handle)
     return BoardState(
         uuid=optional("nvmlDeviceGetUUID", handle),
         name=optional("nvmlDeviceGetName", handle),
-        capability=None if capability is None else (capability[0], capability[1]),
         mig=None if mig is None else mig[0] == 1,
         power_limit_w=scaled(limit, MILLI),
         default_power_limit_w=scaled(default, MILLI),
-        clock_hz=clock_hz("nvmlDeviceGetClockInfo"),
         max_clock_hz=clock_hz("nvmlDeviceGetMaxClockInfo"),
         application_clock_hz=clock_hz("nvmlDeviceGetApplicationsClock"),
         default_application_clock_hz=clock_hz("nvmlDeviceGetDefaultApplicationsClock"),
         throttle_reasons=throttle_reasons(reasons),
-        utilization=None if rates is None else rates.gpu * PERCENT,
     )
 
 
-def try_meters(uuid: str, wait_s: float) -> MeterAnswers:
-    """Read each meter of a board until the counter and the ring have moved, `wait_s` at most."""
+def try_meters(uuid: str, wait_s: float) -> tuple[int, int]:
+    """Return how many new power samples and ticks of the energy counter a board gives meanwhile."""
     start()
-    handle = handle_of(uuid)
-    start_s = time.monotonic()
+    handle, until_s = handle_of(uuid), time.monotonic() + wait_s
     ring = power_ring(handle)
-    ring.read(start_s)
+    ring.read(time.monotonic())
     before = len(ring.samples)
     counter: deque[tuple[float, float]] = deque()
-    while True:
-        now_s = time.monotonic()
+    while time.monotonic() < until_s:
         energy = optional("nvmlDeviceGetTotalEnergyConsumption", handle)
         keep_change(counter, scaled(energy, MILLI))
-        ring.poll(now_s)
-        moved = len(counter) > 1 and before < len(ring.samples)
-        if moved or now_s - start_s >= wait_s:
-            break
         time.sleep(POLL_PERIOD_S)
-    return MeterAnswers(
-        waited_s=now_s - start_s,
-        new_samples=len(ring.samples) - before if ring.samples else None,
-        ticks=len(counter) - 1 if counter else None,
-        instant_w=instant_power_w(handle),
-    )
+    ring.read(time.monotonic())
+    return len(ring.samples) - before, max(len(counter) - 1, 0)
 
 
 def foreign_processes(uuid: str) -> list[str]:

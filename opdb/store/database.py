@@ -244,18 +244,12 @@ def connect(url: str, *, create: bool, aside: bool = False) -> Engine:
     Raises:
         DatabaseError: it does not exist and is not to be created, or it cannot be used.
     """
-    parsed = parse_url(url)
     file = file_of(url)
     if file is not None:
         check_file(file, create=create)
-    try:
-        engine = _engine(parsed, file)
-        if aside:
-            event.listen(engine, "connect", _write_aside)
-    except (ImportError, NoSuchModuleError) as error:
-        raise DatabaseError(
-            f"database {shown(url)}: its driver is missing; install it with: {install('postgres')}"
-        ) from error
+    engine = _engine(url)
+    if aside:
+        event.listen(engine, "connect", _write_aside)
     try:
         with explained(url):
             _prepare(engine, url, journal=not aside)
@@ -265,17 +259,23 @@ def connect(url: str, *, create: bool, aside: bool = False) -> Engine:
     return engine
 
 
-def look(url: str) -> tuple[int | None, bool]:
-    """Return a server's schema, None for an empty database, and whether this user may write it.
+def may_write(url: str) -> bool:
+    """Return whether this user may write a database, which is left as it is.
 
     Raises:
-        DatabaseError: it cannot be reached, or holds something else.
+        NoDatabaseError: there is none yet.
+        DatabaseError: it cannot be reached or read, or is not of this opdb.
     """
-    engine = postgresql.engine(parse_url(url))
+    file = file_of(url)
+    if file is not None:
+        check_file(file, create=False)
+    engine = _engine(url)
     try:
         with explained(url), engine.connect() as connection:
-            found = _schema(connection, url)
-            return found, found is None or postgresql.may_write(connection)
+            is_empty = not _is_current(connection, url)
+            if file is not None:
+                return not read_only(file)
+            return is_empty or postgresql.may_write(connection)
     finally:
         engine.dispose()
 
@@ -316,9 +316,16 @@ def check_file(file: Path, *, create: bool) -> None:
         raise DatabaseError(f"database {file}: {error.strerror}; check the path") from error
 
 
-def _engine(parsed: URL, file: Path | None) -> Engine:
+def _engine(url: str) -> Engine:
+    parsed, file = parse_url(url), file_of(url)
     if parsed.get_backend_name() != "sqlite":
-        return postgresql.engine(parsed)
+        try:
+            return postgresql.engine(parsed)
+        except (ImportError, NoSuchModuleError) as error:
+            raise DatabaseError(
+                f"database {shown(url)}: its driver is missing; install it with: "
+                f"{install('postgres')}"
+            ) from error
     arguments: dict[str, Any] = {"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False}
     immutable = file is not None and read_only(file)
     if immutable and file is not None:

@@ -33,18 +33,14 @@ class Machine:
     folder: Path
     database: Path
     programs: Path
-    params: Path
-    pci: Path
     boards: int = 1
     mig: int = 0
     ticks: bool = True
     samples: bool = True
     processes: dict[int, str] = field(default_factory=dict)
-    utilization: int = 0
     reasons: int = 0
     application_clock: int = 1980
     power_limit: int = 700_000
-    capability: tuple[int, int] = (9, 0)
     lost: bool = False
     start_error: int | None = None
     gpus: int = 1
@@ -66,31 +62,20 @@ def refuse(code: int = pynvml.NVML_ERROR_NOT_SUPPORTED) -> Any:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine on which every check finds all fine."""
-    for name in ("programs", "pci", "include"):
+    for name in ("programs", "include"):
         (tmp_path / name).mkdir()
     made = Machine(
         folder=tmp_path,
         database=tmp_path / "opdb.sqlite",
         programs=tmp_path / "programs",
-        params=tmp_path / "params",
-        pci=tmp_path / "pci",
     )
     for name in ("g++", "gcc", "ncu"):
         made.program(name)
-    made.params.write_text('EnableMSI: 1\nRmProfilingAdminOnly: 0\nRegistryDwords: ""\n')
-    (tmp_path / "status").write_text("CapInh:\t0\nCapEff:\t00000000a80425fb\n")
     (tmp_path / "include" / "Python.h").touch()
     open_store(str(made.database)).close()
     answer_nvml(made, monkeypatch)
     answer_torch(made, monkeypatch)
-    for name, value in (
-        ("PARAMS", made.params),
-        ("STATUS", tmp_path / "status"),
-        ("PCI", made.pci),
-        ("NSIGHT", (f"{tmp_path}/nsight/*/ncu",)),
-        ("METERS_WAIT_S", 0.1),
-    ):
-        monkeypatch.setattr(f"opdb.doctor.{name}", value)
+    monkeypatch.setattr("opdb.doctor.METERS_WAIT_S", 0.1)
     monkeypatch.setattr(
         "opdb.compiled.sysconfig.get_paths", lambda: {"include": str(tmp_path / "include")}
     )
@@ -145,9 +130,6 @@ def answer_nvml(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         "nvmlDeviceGetUUID": lambda _: UUID,
         "nvmlDeviceGetName": lambda _: "NVIDIA H200",
         "nvmlDeviceGetMigMode": lambda _: [made.mig, made.mig],
-        "nvmlDeviceGetCudaComputeCapability": lambda _: made.capability,
-        "nvmlDeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=made.utilization),
-        "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(used=600_000_000),
         "nvmlDeviceGetCurrentClocksEventReasons": lambda _: made.reasons,
         "nvmlDeviceGetEnforcedPowerLimit": lambda _: made.power_limit,
         "nvmlDeviceGetPowerManagementDefaultLimit": lambda _: 700_000,
@@ -157,9 +139,6 @@ def answer_nvml(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         "nvmlDeviceGetDefaultApplicationsClock": lambda *_: 1980,
         "nvmlDeviceGetTotalEnergyConsumption": lambda _: next(counter) if made.ticks else 7,
         "nvmlDeviceGetSamples": samples,
-        "nvmlDeviceGetFieldValues": lambda *_: [
-            SimpleNamespace(nvmlReturn=pynvml.NVML_SUCCESS, value=SimpleNamespace(uiVal=121_000))
-        ],
     }
     for name, answer in answers.items():
         monkeypatch.setattr(pynvml, name, answer)
@@ -171,5 +150,3 @@ def answer_torch(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: made.gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: made.gpus)
-    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90", "compute_90"])
-    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)

@@ -37,9 +37,6 @@ SHELL = re.compile(r"[$*{]")
 ALONE = ("doctor", "show", "validate")
 """Commands that need no argument, and so are whole in the text, too."""
 
-LOOKS = (*ALONE, "compare", "modes", "predict")
-"""Commands that say the same on the database of each document, however often they are told."""
-
 NEEDS = {
     r"annotate ": "a profile of a GPU",
     r"(bench|measure)\b|doctor .*--calibrate": "a GPU",

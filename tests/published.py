@@ -19,7 +19,6 @@ from tests import shared
 SET = Path(__file__).parents[1] / "db" / "nvidia-h200"
 MODES = SET.with_name("nvidia-h200-modes")
 DEVICE = "nvidia-h200"
-EAGER_AND_GRAPH = 53
 """Workloads that one board of the set ran eagerly and as a CUDA graph."""
 
 

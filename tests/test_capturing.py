@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -41,12 +40,6 @@ def test_everyone_who_asks_is_told(truth: list[bool], answer: bool) -> None:
     assert is_capturing() is not answer
 
 
-def test_opdb_asking_for_itself_is_no_question_of_the_model(truth: list[bool]) -> None:
-    with answering(True) as seen:
-        is_capturing()
-    assert not seen.asked
-
-
 def test_blocks_nest_and_are_left_by_an_error(truth: list[bool]) -> None:
     before = binding()
     with answering(True) as outer:
@@ -58,15 +51,6 @@ def test_blocks_nest_and_are_left_by_an_error(truth: list[bool]) -> None:
     assert binding() is before and not imported_by_name()
 
 
-def test_another_thread_is_told_what_is_so(truth: list[bool]) -> None:
-    found = []
-    with answering(True) as seen:
-        thread = threading.Thread(target=lambda: found.append(imported_by_name()))
-        thread.start()
-        thread.join()
-    assert found == [False] and not seen.asked
-
-
 def test_a_torch_that_binds_it_under_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda: Any = SimpleNamespace(is_current_stream_capturing=lambda: False)
     places = ((SimpleNamespace(), "_binding"), (cuda, "is_current_stream_capturing"))
@@ -75,8 +59,3 @@ def test_a_torch_that_binds_it_under_another_name(monkeypatch: pytest.MonkeyPatc
         assert cuda.is_current_stream_capturing() and seen.asked
         assert not is_capturing()
     assert not cuda.is_current_stream_capturing()
-
-
-def test_this_torch_copies_the_state_of_a_generator() -> None:
-    """`capturing_into` mends random numbers by it; only a GPU's are ever captured."""
-    assert {"clone_state", "graphsafe_set_state"} <= {*dir(torch.Generator)}

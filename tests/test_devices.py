@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from opdb.predict.predictor import choose_device
 from opdb.store import database, open_store, published_devices, take_in
 from opdb.store.exchange import export_set
 from opdb.store.opening import origins, sets_of, usual_sets
-from opdb.store.sets import read_set
 from tests.bench.calls import TANH, workload
 from tests.store import samples
 from tests.store.conftest import fill
@@ -45,9 +42,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(database, "package_parent", lambda: tmp_path / "checkout")
     publish(tmp_path / "checkout" / "db", tmp_path / "source.sqlite")
     return tmp_path / "checkout"
-
-
-has_driver = choosing._has_driver
 
 
 @pytest.fixture(autouse=True)
@@ -75,24 +69,6 @@ def test_another_devices_set_waits_until_it_is_named(checkout: Path) -> None:
         assert len(store.visits("GPU-9")) == 1
         assert choose_device(store, None) == samples.DEVICE, "the one with costs"
     assert devices() == ["nvidia-h200", "nvidia-other"]
-
-
-def test_it_is_taken_in_beside_what_was_measured_here(checkout: Path) -> None:
-    with open_store() as store:
-        store.save_campaign(samples.campaign("own", "GPU-8", OTHER))
-    with open_store() as store:
-        assert choose_device(store, "nvidia-other") == OTHER
-        assert len(store.visits("GPU-9")) == 1
-
-
-def test_a_set_that_was_taken_in_is_taken_in_again_when_it_changes(checkout: Path) -> None:
-    with open_store() as store:
-        choose_device(store, "nvidia-other")
-    with open_store(str(checkout.parent / "source.sqlite")) as store:
-        store.save_visit(samples.visit("visit-10", campaign="of-other"))
-        export_set(store, checkout / "db" / "nvidia-other", device="nvidia-other")
-    with open_store() as store:
-        assert len(store.visits("GPU-9")) == 2
 
 
 def test_a_device_that_no_set_has_is_unknown(checkout: Path) -> None:
@@ -164,38 +140,6 @@ def test_unnamed_it_is_that_of_this_machines_gpu(
     assert devices() == ["nvidia-h200", "nvidia-other"]
 
 
-def test_nvml_is_not_asked_where_there_is_no_driver_or_no_choice(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def asked() -> list[str]:
-        raise AssertionError
-
-    monkeypatch.setattr(opdb.meters.nvml, "gpu_names", asked)
-    with open_store() as store:
-        assert choose_device(store, None) == samples.DEVICE
-    monkeypatch.setattr(choosing, "_has_driver", lambda: True)
-    with open_store() as store:
-        for path in (checkout / "db" / "nvidia-other").iterdir():
-            path.unlink()
-        assert choose_device(store, None) == samples.DEVICE
-
-
-def test_a_driver_is_there_where_its_library_can_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVML itself; a machine without one is not asked, for that takes longer than a prediction."""
-    asked: list[str] = []
-
-    def load(name: str) -> object:
-        asked.append(name)
-        if len(asked) > 1:
-            raise OSError(f"{name}: cannot open shared object file")
-        return object()
-
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(ctypes, "CDLL", load)
-    assert [has_driver(), has_driver()] == [True, False]
-    assert asked == ["libnvidia-ml.so.1"] * 2
-
-
 @pytest.mark.usefixtures("short")
 def test_what_others_published_of_the_device_is_not_measured_again(
     checkout: Path, tmp_path: Path
@@ -213,11 +157,3 @@ def test_what_others_published_of_the_device_is_not_measured_again(
     [again] = opdb.bench("tanh", options=on_cpu).results
     assert again.campaign is None, again.outcomes
     assert devices() == sorted(["nvidia-h200", here])
-
-
-def test_its_status_and_its_export_take_it_in_too(checkout: Path, tmp_path: Path) -> None:
-    found = opdb.show(conditions=opdb.Conditions(device="Other"))
-    assert [each["device"] for each in found.to_dict()["devices"]] == [OTHER.slug]
-    (checkout / "db" / "opdb.sqlite").unlink()
-    opdb.export(tmp_path / "set", device="NVIDIA Other")
-    assert len(read_set(tmp_path / "set")["visits"]) == 1

@@ -12,7 +12,7 @@ import pytest
 
 from opdb.bench import driver as images
 from opdb.errors import InputError
-from opdb.files import parse_json, read_bytes, read_text, write_file
+from opdb.files import parse_json, write_file
 from opdb.grid import load_grids
 from opdb.meters.ncu import read_metrics
 from opdb.significance import load_significance
@@ -105,27 +105,6 @@ def test_a_file_written_by_hand_is_small(tmp_path: Path, reader: Callable[[Path]
     path.write_bytes(b" " * (128 * 1024 + 1))
     with pytest.raises(InputError, match=r"131073 bytes; .* has at most 131072"):
         reader(path)
-
-
-def test_each_reader_says_its_own_bound(tmp_path: Path) -> None:
-    """Sparse files: they take no room on the disk, and are refused before they are read."""
-    path = tmp_path / "sparse"
-    with path.open("wb") as stream:
-        stream.truncate(2**40)
-    for name in ("CSV of ncu", "profile", "database of a set", "samples of a set"):
-        with pytest.raises(InputError, match=f"{2**40} bytes; .* has at most"):
-            READERS[name](path)
-
-
-def test_no_more_is_read_than_allowed_where_a_file_does_not_tell_its_size(tmp_path: Path) -> None:
-    assert read_bytes(Path("/proc/self/status"), "a status")
-    assert len(read_bytes(Path("/proc/self/status"), "a status", 9)) == 9
-    path = tmp_path / "text"
-    path.write_bytes(b"\xff")
-    with pytest.raises(InputError, match="byte 0 is not UTF-8"):
-        read_text(path, "a text")
-    with pytest.raises(InputError, match=r"none: no such file"):
-        read_text(tmp_path / "none", "a text")
 
 
 def test_invalid_json_is_told_with_its_place() -> None:

@@ -14,12 +14,9 @@ import pytest
 from opdb.commands._figures import memory_document, memory_line
 from opdb.harvest.passes import harvest
 from opdb.memory import (
-    RESIDENT_SHARE,
     Memory,
     Optimizer,
-    is_kept,
     memory_of,
-    resident_bytes,
     touched_bytes,
 )
 from opdb.records import Call, Configuration, PassMemory, Workload
@@ -51,21 +48,6 @@ def test_what_fits_and_the_largest_batch() -> None:
     line = memory_line(memory)
     assert line.startswith("memory: needs about 100 GB, the device has 150 GB (weights 60 GB, ")
     assert line.endswith("; largest batch about 18")
-
-
-def test_what_does_not_fit_is_told() -> None:
-    memory = stored(SEEN, 70 * GIGA)
-    assert memory.fits is False and memory.largest_batch == 2
-    expected = "does not fit: needs about 100 GB, the device has 70 GB"
-    assert memory_line(memory).startswith(expected)
-    memory = stored(SEEN, 60 * GIGA - 1)
-    assert memory.largest_batch == 0 and memory_line(memory).endswith("; no batch fits")
-
-
-def test_where_nobody_knows_what_the_device_has_nothing_is_judged() -> None:
-    memory = stored(SEEN, None)
-    assert memory.fits is None and memory.largest_batch is None
-    assert "memory is not known" in memory_line(memory)
 
 
 @pytest.mark.parametrize(
@@ -187,18 +169,3 @@ def test_weights_add_up_and_activations_are_used_again() -> None:
     calls = tuple(Call(linear(LONG), "module") for _ in range(5))
     found = touched_bytes(replace(samples.workload(), calls=calls))
     assert found == 5 * WIDE * WIDE * 4 + 2 * LONG * WIDE * 4
-
-
-def test_a_small_model_keeps_its_weights_and_a_large_one_does_not() -> None:
-    resident = resident_bytes(replace(samples.DEVICE, l2_bytes=50_000_000))
-    assert resident == RESIDENT_SHARE * 50_000_000
-    for layers, hot in ((5, True), (6, False)):
-        calls = tuple(Call(linear(LONG), "module") for _ in range(layers))
-        touched = touched_bytes(replace(samples.workload(), calls=calls))
-        assert is_kept(touched, resident) is hot
-
-
-def test_without_an_l2_nothing_is_hot() -> None:
-    unknown = replace(samples.DEVICE, l2_bytes=None)
-    assert resident_bytes(unknown) is None
-    assert not is_kept(touched_bytes(samples.workload()), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -11,7 +10,6 @@ import threading
 
 import pytest
 
-from opdb.garbage import gc_paused
 from opdb.processes import uninterrupted
 
 
@@ -29,43 +27,6 @@ def test_ctrl_c_waits_for_the_end_although_another_thread_takes_it() -> None:
         other.join()
     assert done, "it was not interrupted in the middle"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_without_ctrl_c_nothing_changes() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with uninterrupted():
-        pass
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_nothing_is_collected_within_the_block_and_all_after_it() -> None:
-    assert gc.isenabled()
-    with gc_paused():
-        assert not gc.isenabled()
-        with gc_paused():
-            assert not gc.isenabled()
-        assert not gc.isenabled()
-    assert gc.isenabled()
-
-
-def test_an_error_lets_it_be_collected_again() -> None:
-    @gc_paused()
-    def fails() -> None:
-        raise ValueError("as it must")
-
-    with pytest.raises(ValueError, match="as it must"):
-        fails()
-    assert gc.isenabled()
-
-
-def test_where_it_was_off_it_stays_off() -> None:
-    gc.disable()
-    try:
-        with gc_paused():
-            pass
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
 
 
 def test_what_a_command_made_is_never_searched() -> None:

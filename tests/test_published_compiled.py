@@ -5,15 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Set
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from opdb.bench.model import OUTRUN
-from opdb.derive.costs import Deriver
 from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
-from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.predict.predictor import predictor_for
 from opdb.records import Mode
 from opdb.store import open_store
@@ -75,33 +72,6 @@ def test_passes_launch_the_kernels_of_their_groups_exactly(opdb: Opdb, path: Pat
     assert {row["model"] for row in rows if not row["agree"]} == {"swin_t", "vit_b_16"}
 
 
-def test_groups_take_less_energy_where_one_output_is_held(path: Path) -> None:
-    """Those of MobileNetV3-L, above base power, a pass: once with fresh outputs, once without."""
-    with open_store(str(path)) as store:
-        [board] = [b.uuid for b in store.boards() if b.uuid.startswith("GPU-60a53cd2")]
-        [device] = store.devices()
-        [workload] = store.workloads("mobilenet_v3_large", compiled_for=device.slug)
-        visits = store.visits(board)
-        campaigns = store.campaigns(board=board)
-    own = {access: [v for v in visits if v.access == access] for access in ("model", "reused")}
-    assert {v.wrote_to for v in own["model"]} == {"fresh"}
-    # Derived as if calls had found that inside a model.
-    own["reused"] = [replace(v, access="model", weights="cold") for v in own["reused"]]
-    counts = {
-        (c.key, relevant_setting(c.kind, DEFAULT_SETTINGS)): n
-        for c, n in workload.occurrences().items()
-    }
-    energies_j = {
-        access: sum(
-            counts.get((cost.configuration, cost.setting), 0) * cost.dynamic_energy_j.mean
-            for cost in Deriver(campaigns, those).costs({})
-            if cost.time_s and cost.dynamic_energy_j
-        )
-        for access, those in own.items()
-    }
-    assert energies_j == pytest.approx({"model": 0.4775, "reused": 0.4519}, abs=5e-5)
-
-
 GRAPHS = {
     "efficientnet_b0": (1.043, 1.001),
     "mobilenet_v3_large": (1.052, 1.013),
@@ -128,28 +98,11 @@ def test_graphs_are_predicted_as_the_docs_say(opdb: Opdb, tmp_path: Path) -> Non
         assert energy_j / row["measured_energy_j"] == pytest.approx(energy, abs=1e-3)
 
 
-SIZES = (1, 2, 4, 8, 16, 32)
-PLAIN = ("eager", "graph", "trace")
-COMPILED = ("compile", "compile:reduce-overhead", "dynamo")
 TUNED: Mode = "compile:max-autotune"
-PAIR: tuple[Mode, ...] = ("eager", TUNED)
-TUNED_SIZES = {
-    "lstm": SIZES,
-    "resnet50": (1,),
-    "bert-base-uncased": (1, 32),
-    "vit": (1, 2, 4, 8, 32),
-}
 """What the mode that tunes was come to, each with an eager run of the same board."""
 
-HELD_UP = ("bert-base-uncased", 2, "eager")
 """A run that is left out."""
 
-REFUSED = {
-    ("lstm", "compile"): "not compiled: dynamo",
-    ("lstm", "compile:reduce-overhead"): "not compiled: dynamo",
-    ("lstm", "dynamo"): "not compiled: dynamo",
-    ("align", "graph"): "RuntimeError: Cannot copy between CPU and CUDA tensors during CUDA graph",
-}
 """Modes that cannot run a model, and how the reason begins."""
 
 
@@ -178,49 +131,6 @@ def rows(stored: list[ModeRow], tuned: list[ModeRow]) -> list[ModeRow]:
     return [row for row in stored if row not in tuned]
 
 
-def test_each_model_at_each_batch_size_has_figures_in_each_mode_or_a_reason(
-    rows: list[ModeRow],
-) -> None:
-    found = {(row.workload.name, row.workload.batch_size, row.mode): row for row in rows}
-    assert len(found) == len(rows)
-    models = ("lstm", "resnet50", "bert-base-uncased", "vit", "align")
-    wanted = {(m, size, mode) for m in models for size in SIZES for mode in PLAIN + COMPILED}
-    assert found.keys() == wanted - {HELD_UP}
-    for (model, _, mode), row in found.items():
-        if (why := REFUSED.get((model, mode))) is not None:
-            assert row.cost is None and (row.run.reason or "").startswith(why)
-            continue
-        assert row.cost is not None and row.cost.energy_j is not None
-        assert row.cost.time_s.low is not None and row.cost.energy_j.low is not None
-        assert row.run.facts["outrun_share"] <= 1
-        if mode in COMPILED:
-            assert (row.run.facts["graphs"], row.run.facts["graph_breaks"]) == (1, 0)
-            assert row.run.facts["output_difference"] < (0.04 if model == "align" else 0.01)
-            assert row.run.facts["compile_cold"] is True
-
-
-def test_what_was_tuned_stands_beside_an_eager_run_of_its_board(tuned: list[ModeRow]) -> None:
-    found = {(row.workload.name, row.workload.batch_size, row.mode): row for row in tuned}
-    assert len(found) == len(tuned)
-    assert found.keys() == {
-        (model, size, mode)
-        for model, sizes in TUNED_SIZES.items()
-        for size in sizes
-        for mode in PAIR
-    }
-    for (model, size, mode), row in found.items():
-        if mode != TUNED:
-            assert row.cost is not None and row.board == found[model, size, TUNED].board
-        elif model == "lstm":
-            assert row.cost is None and (row.run.reason or "").startswith("not compiled: dynamo")
-        else:
-            assert row.cost is not None and row.cost.energy_j is not None
-            facts = row.run.facts
-            assert (facts["graphs"], facts["graph_breaks"]) == (1, 0)
-            assert facts["compile_cold"] is True and facts["cuda_graphs_left_out"] == 0
-            assert facts["output_difference"] < 0.03
-
-
 def test_tuning_saves_as_the_docs_say(tuned: list[ModeRow]) -> None:
     saved = {(r.workload.name, r.workload.batch_size): r.saves for r in tuned if r.mode == TUNED}
     for place, (time, energy) in {
@@ -241,16 +151,6 @@ def test_the_operators_sum_is_close_to_a_cuda_graph(rows: list[ModeRow]) -> None
     energies = [abs(row.saves_of_operators.energy or 1) for row in graphs]
     assert statistics.median(times) < 0.008 and max(times) < 0.09
     assert statistics.median(energies) < 0.0115 and max(energies) < 0.06
-
-
-def test_what_is_told_of_operators_rests_on_all_of_them(rows: list[ModeRow]) -> None:
-    """Of ALIGN's, some are not measured yet."""
-    whole = {(row.workload.name, row.coverage_time == 1) for row in rows}
-    assert whole == {
-        *((model, True) for model in ("lstm", "resnet50", "bert-base-uncased", "vit")),
-        ("align", False),
-    }
-    assert all(row.saves_of_operators.time is None for row in rows if row.coverage_time != 1)
 
 
 def test_runs_launch_exactly_the_kernels_of_their_operators(opdb: Opdb, modes_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import statistics
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,6 @@ from opdb.records import ALGORITHM_SETTING, Cost, Visit, Workload
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 from opdb.store.exchange import import_set
-from opdb.studies.sweep.request import spread_sizes, state_of
-from opdb.studies.sweep.rows import MODELS
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.paths import python_path
@@ -44,45 +42,6 @@ def test_their_standing_needs_no_torch(both: Path) -> None:
     asked = f'assert main(["sweep", "--status", "--db", {str(both)!r}]) == 0'
     program = f'import sys\nfrom opdb.cli import main\n{asked}\nassert "torch" not in sys.modules'
     subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": python_path()})
-
-
-def test_each_cell_of_the_quick_stage_is_there_and_a_full_one(both: Path) -> None:
-    """Energy wherever a run is good, with an interval; a reason wherever it is not."""
-    found: Counter[tuple[str, str, int]] = Counter()
-    with open_store(str(both)) as store:
-        heads = {head.workload.key: head.workload for head in store.heads()}
-        forced = [run for run in store.model_runs(setting=None) if run.setting]
-    for run in forced:
-        workload = heads[run.workload]
-        size = workload.inputs["args"][0]["shape"][-1]
-        found[workload.name, run.setting[ALGORITHM_SETTING], size] += 1
-        state = state_of(run.outcome, run.facts)
-        if state == "unsupported":
-            assert "CUDNN_STATUS_NOT_SUPPORTED" in (run.reason or "") and not run.repeats
-            continue
-        cost = run_cost([run])
-        assert state in ("full", "partial") and cost is not None and cost.energy_j is not None
-        assert cost.time_s.low is not None and cost.energy_j.low is not None and run.layers
-    cells = {(m, a, s) for m in MODELS for a in ALGORITHMS for s in spread_sizes(10)}
-    cells |= {("resnet152", "implicit precomp gemm", s) for s in spread_sizes(100)}
-    assert found == dict.fromkeys(cells, 1)
-
-
-def everything_asked_for(opdb: Opdb, path: Path) -> object:
-    document = opdb.json("show", "--db", str(path))
-    del document["database"], document["swept_workloads"]
-    for device in document["devices"]:
-        for each in ("boards", "campaigns", "visits", "anchors"):
-            del device[each]
-    return document
-
-
-def test_status_is_that_of_the_operators_alone(opdb: Opdb, both: Path) -> None:
-    alone = everything_asked_for(opdb, published.database())
-    assert everything_asked_for(opdb, both) == alone
-    said = opdb("show", "--db", str(both)).out
-    assert said.endswith("workloads that only sweeps asked for: opdb sweep --status\n")
-    assert "pending" not in said
 
 
 def test_convolutions_by_algorithm_have_energies_or_are_refused_by_cudnn(both: Path) -> None:

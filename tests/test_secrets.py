@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import stat
 from pathlib import Path
 
 import pytest
 
 from opdb.store.database import shown
 from opdb.tables import masked
-from opdb.workers import Job, _private
 from tests import postgres
 from tests.cli.conftest import Opdb
 
@@ -36,21 +34,6 @@ def test_a_password_is_masked_and_the_rest_is_shown(url: str) -> None:
             assert part not in found, found
         assert "***" in found
     assert masked(masked(url)) == masked(url)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "postgresql+psycopg://opdb@/test_0?host=/tmp/opdb-pg-1",
-        "postgresql://opdb@localhost:5432/opdb",
-        "postgresql://localhost:5432/opdb?application_name=x",
-        "sqlite:///some/file.sqlite",
-        "time=3 passes=2 a=b, c='d'",
-        "https://download.pytorch.org/whl/cu126, or as your driver asks.",
-    ],
-)
-def test_what_is_no_password_is_left_alone(text: str) -> None:
-    assert masked(text) == text
 
 
 SHOWN = [*((COMMANDS[0], url) for url in URLS), *((command, URLS[2]) for command in COMMANDS[1:])]
@@ -91,16 +74,6 @@ def test_nor_of_a_server_that_answers(opdb: Opdb, postgres_server: postgres.Serv
     wrong = f"postgresql://nobody_here:hunter2@/{name}?{place}"
     ran = opdb("show", "--debug", "--db", wrong)
     assert ran.status == 2 and "hunter2" not in ran.out + ran.err
-
-
-def test_what_a_job_leaves_is_for_its_user_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "submitit"
-    folder.mkdir(mode=0o755)
-    job = Job("a", ("show",), str(tmp_path), f"postgresql://opdb:{SECRET}@host/db")
-    with _private(folder):
-        (folder / "job.pkl").write_bytes(pickle.dumps(job))
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert stat.S_IMODE((folder / "job.pkl").stat().st_mode) == 0o600
 
 
 def test_a_url_of_the_environment_is_in_no_job(

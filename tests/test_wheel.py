@@ -17,7 +17,6 @@ import pytest
 
 from opdb.derive.quiet import LEAST_BLOCKS
 from opdb.store import open_store
-from opdb.store.opening import FILE
 from tests import published, shared
 from tests.paths import ROOT
 from tests.requirements import LEFT_OPEN, required
@@ -115,13 +114,6 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     return Installed(environment, folder / "empty")
 
 
-def test_it_is_built_again_to_the_byte(wheel: Path, tmp_path: Path) -> None:
-    """From another folder and files of another time; a build takes some seconds."""
-    build_wheel(tmp_path / "again")
-    [again] = (tmp_path / "again").iterdir()
-    assert again.name == wheel.name and again.read_bytes() == wheel.read_bytes()
-
-
 def test_it_is_small(wheel: Path) -> None:
     assert wheel.stat().st_size <= MOST_BYTES
 
@@ -176,13 +168,6 @@ def test_its_database_is_that_of_a_clone_but_for_raw_samples(installed: Installe
         assert sorted(ours[name], key=repr) == sorted(found, key=repr), name
 
 
-def test_data_says_where_the_sets_are_from(installed: Installed) -> None:
-    sets = {each["name"]: each for each in installed.json("show", "sets")["sets"]}
-    assert sets.keys() == {path.parent.name for path in (ROOT / "db").glob(f"*/{FILE}")}
-    assert {each["from"] for each in sets.values()} == {"wheel"}
-    assert {each["licence"] for each in sets.values()} == {"Apache-2.0"}
-
-
 @pytest.mark.parametrize(
     "command", ["python -m opdb.derive --check", "opdb export set", "opdb validate --duplicates"]
 )
@@ -200,18 +185,6 @@ def test_what_needs_torch_says_what_to_install(installed: Installed, command: st
     ran = installed.run("opdb", *command.split())
     assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.count("\n") == 1
     assert "pip install torch torchvision" in ran.stderr and "unforeseen" not in ran.stderr
-
-
-def test_its_own_sets_are_imported_as_they_are_and_strangers_are_not(
-    installed: Installed, tmp_path: Path
-) -> None:
-    [own] = installed.environment.glob("lib/*/site-packages/opdb/published/nvidia-h200-held-out")
-    database = str(tmp_path / "other.sqlite")
-    assert installed.run("opdb", "import", str(own), "--db", database).returncode == 0
-    assert installed.run("opdb", "predict", "mnasnet1_0", "-b", "8", "--db", database).stdout
-    copied = shutil.copytree(own, tmp_path / "copied")
-    ran = installed.run("opdb", "import", str(copied), "--db", database)
-    assert ran.returncode == 2 and "raw samples are needed" in ran.stderr
 
 
 def test_it_takes_in_the_sets_of_a_device_that_is_named(installed: Installed) -> None:

@@ -10,10 +10,8 @@ from benchmarks.intervals import (
     SHIPPED,
     Case,
     cases_of,
-    clusters,
     constant,
     fitted,
-    left_out,
     main,
 )
 from opdb.store import open_store
@@ -32,24 +30,6 @@ def test_a_fit_finds_what_short_kernels_add() -> None:
     assert found.half_width(50e-6) == pytest.approx(0.02, rel=0.25)
     assert found.half_width(3e-6) == pytest.approx(0.06, rel=0.25)
     assert constant(cases, [1.0] * len(cases)) > 0.05
-
-
-def test_a_model_says_nothing_of_its_own_width() -> None:
-    quiet = [case(name, error) for name in "abc" for error in (0.01, -0.01)]
-    loud = [case("z", 0.5), case("z", -0.5)]
-    found, fits = left_out([*quiet, *loud])
-    assert fits["z"].relative < 0.05 < fits["a"].relative
-    assert {each.model: each.half_width for each in found}["z"] < 0.05
-
-
-def test_models_are_joined_by_their_weights() -> None:
-    with open_store(str(published.default_database())) as store:
-        named = ("resnet152", "resnet50", "bert_base", "vit_b_16", "lstm")
-        found = {name: store.workloads(name, batch_size=32)[0] for name in named}
-        models = clusters(list(found.values()))
-    by_name = {name: models[workload.key] for name, workload in found.items()}
-    assert by_name["resnet50"] == by_name["resnet152"] == "resnet152", "the first of its names"
-    assert by_name["bert_base"] == by_name["vit_b_16"] != by_name["lstm"]
 
 
 @pytest.mark.slow
@@ -73,12 +53,3 @@ def test_what_is_shipped_is_what_the_published_runs_give(
         found = fitted(cases[measure]).half_width(kernel_s)
         shipped = SHIPPED[measure].half_width(kernel_s)
         assert shipped == pytest.approx(found, rel=0.35), "run python -m benchmarks.intervals"
-
-
-def test_too_few_models_are_one_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    two = {"time": [case("a", 0.0), case("b", 0.0)], "energy": [case("a", 0.0)]}
-    monkeypatch.setattr("benchmarks.intervals.cases_of", lambda *_: two)
-    assert main(["--db", str(published.default_database())]) == 2
-    assert "fewer than three models" in capsys.readouterr().err

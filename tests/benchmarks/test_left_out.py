@@ -9,13 +9,12 @@ import pytest
 from benchmarks.left_out import (
     ALIKE,
     RESTS,
-    borrowed,
     graphs_of,
     groups,
     operators_of,
     without,
 )
-from opdb.commands.validate import MEASURES, errors_of, inside
+from opdb.commands.validate import MEASURES, inside
 from opdb.predict.predictor import predictor_for
 from opdb.records.measurement import ROOFLINE_ALONE
 from opdb.store import open_store
@@ -56,23 +55,3 @@ def test_the_published_h100_is_foreseen_as_the_docs_say(tmp_path: Path) -> None:
     assert all(each.prediction.board not in boards for each in graphs)
     held = [sum(bool(inside(each, measure)) for each in graphs) for measure in MEASURES]
     assert held == [72, 69]
-
-
-def test_graphs_of_a_board_that_measured_no_operator_are_predicted_from_others() -> None:
-    """Without its anchors costs are unscaled, and intervals wider."""
-    database = published.database()
-    with open_store(str(database)) as store:
-        full = predictor_for(store, None, estimates=False)
-        boards = [full.board("GPU-ea87")]
-        anchored, bare = (
-            list(borrowed(database, full, boards, anchored=each)) for each in (True, False)
-        )
-    assert len(anchored) == len(bare) > 10
-    for with_anchors, without_any in zip(anchored, bare, strict=True):
-        assert with_anchors.measured == without_any.measured is not None
-        assert with_anchors.brought == without_any.brought > 0
-        assert with_anchors.prediction.energy_j != without_any.prediction.energy_j
-    wide = [
-        errors.median_half_width for e in (anchored, bare) if (errors := errors_of(e, "energy"))
-    ]
-    assert wide[0] and wide[1] and wide[0] < wide[1] < 0.15

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-import pytest
-
-from benchmarks.same_answers import Answer, compare, compare_values, differences, report
+from benchmarks.same_answers import Answer, compare, compare_values, differences
 
 
 def _answer(document: object, status: int = 0, files: Mapping[str, str] | None = None) -> Answer:
@@ -25,26 +23,6 @@ def test_numbers_are_compared_by_their_digits() -> None:
     assert compare(_answer({"wall_s": 1.5}), _answer({"wall_s": 2.5})) == [], "how long it took"
 
 
-def test_of_sentences_only_that_there_is_one() -> None:
-    old, new = {"notes": ["so it is"], "mode": "eager"}, {"notes": ["it is so"], "mode": "eager"}
-    assert compare(_answer(old), _answer(new)) == []
-    assert compare(_answer(old), _answer(new), wording=True) == [
-        "stdout.notes[0]: 'so it is', now 'it is so'"
-    ]
-    assert compare(_answer(old), _answer({**new, "notes": []})) == [
-        "stdout.notes: 1 elements, now 0"
-    ]
-    assert compare(_answer(old), _answer({**old, "mode": "graph"})) == [
-        "stdout.mode: 'eager', now 'graph'"
-    ]
-
-
-def test_progress_is_no_message_and_a_message_that_comes_or_goes_is_one() -> None:
-    silent, working = Answer(0, "", ""), Answer(0, "", "harvest 20/20 vgg16 (3, 512, 512)\n")
-    assert compare(silent, working) == []
-    assert len(compare(silent, Answer(0, "", "left out: 3 runs\n"))) == 1
-
-
 def test_csv_files_are_compared_by_column() -> None:
     old = _answer({}, files={"rows.csv": "model,time_s,note\na,0.25,hm\n"})
     same = _answer({}, files={"rows.csv": "model,time_s,note\na,0.25,oh\n"})
@@ -54,18 +32,6 @@ def test_csv_files_are_compared_by_column() -> None:
     assert compare(old, other) == ["rows.csv[0].time_s: '0.25', now '0.5'"]
     assert len(compare(old, renamed)) == 1
     assert compare(old, _answer({})) == ["rows.csv: only the old one writes it"]
-
-
-def test_exit_statuses_are_compared_and_every_command_gets_a_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    old = {"list": _answer([]), "nothing": _answer(None, 2)}
-    new = {"list": _answer([]), "nothing": _answer(None, 1)}
-    assert report(old, new, wording=False) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "same     0  opdb list"
-    assert lines[1].startswith("differs  1  opdb nothing")
-    assert lines[-1] == "2 commands, 1 differ"
 
 
 def test_numbers_are_compared_wherever_they_stand() -> None:

@@ -54,26 +54,6 @@ def ran(
     )
 
 
-@pytest.mark.parametrize(
-    ("script", "said", "arguments"),
-    [
-        ("published_set.sh", "How a published set is measured", ("soon", "grid", "grid.yml")),
-        ("published_set.sh", "generation", ("60",)),
-        ("published_set.sh", "generation", ("60", "modles", "x.yml")),
-        ("published_modes.sh", "How the published runs in all modes are measured", ()),
-        ("published_modes.sh", "How the published runs in all modes are measured", ("soon",)),
-        ("compiled_models.sh", "How right predictions of compiled models are", ()),
-        ("compiled_models.sh", "How right predictions of compiled models are", ("soon",)),
-    ],
-)
-def test_how_it_is_called(
-    script: str, said: str, arguments: tuple[str, ...], tmp_path: Path
-) -> None:
-    done = ran(script, tmp_path, str(tmp_path / "a.tgz"), "cpu", *arguments)
-    assert done.returncode == 2 and said in done.stderr
-    assert ran(script, tmp_path).returncode == 2
-
-
 def measured(folder: Path, brief: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return ran("published_set.sh", folder, str(folder / "a.tgz"), "cpu", *arguments, first=brief)
 
@@ -98,18 +78,6 @@ def test_a_grid_is_measured_and_packed(tmp_path: Path, brief: Path) -> None:
         assert {c.kind for c in store.configurations()} >= {"linear"}
         [board] = store.boards()
         assert len(store.costs(board.uuid)) >= 2
-
-
-def test_a_training_step_is_measured_and_packed(tmp_path: Path, brief: Path) -> None:
-    model = "model: mlp\nsource: builtin\nphase: training\nbatch_sizes: [4]\n"
-    (tmp_path / "mlp.yml").write_text(model)
-    done = measured(tmp_path, brief, "6", "training", str(tmp_path / "mlp.yml"))
-    assert done.returncode == 0, done.stderr
-    with unpacked(tmp_path) as store:
-        [workload] = store.workloads()
-        assert workload.phase == "training"
-        [run] = store.model_runs(workload.key)
-        assert (run.mode, run.outcome, run.facts["iters"]) == ("eager", "ok", 20)
 
 
 def test_what_was_finished_before_a_failure_is_packed(tmp_path: Path, brief: Path) -> None:

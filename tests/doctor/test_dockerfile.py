@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from opdb.cli import COMMANDS
-
 ROOT = Path(__file__).parents[2]
 HADOLINT = shutil.which("hadolint", path=str(Path(sys.executable).parent))
 
@@ -33,12 +31,6 @@ def test_the_linter_finds_nothing() -> None:
     assert (ran.returncode, ran.stdout) == (0, "")
 
 
-def test_it_stands_on_a_pytorch_image_of_nvidia_of_one_version() -> None:
-    assert instructions()[0][0] == "FROM"
-    assert len(arguments("FROM")) == 1
-    assert re.fullmatch(r"nvcr\.io/nvidia/pytorch:\d\d\.\d\d-py3", arguments("FROM")[0])
-
-
 def test_its_steps_are_those_of_the_readme() -> None:
     """Beside the system's packages and the empty environment it runs what the README runs."""
     readme = (ROOT / "README.md").read_text()
@@ -54,29 +46,3 @@ def test_its_steps_are_those_of_the_readme() -> None:
     assert rest
     for step in rest:
         assert f"$ {step}\n" in readme, f"the README has no step {step}"
-
-
-def test_its_packages_are_those_that_the_makefile_and_ci_ask_for() -> None:
-    install = next(run for run in arguments("RUN") if "apt-get install" in run)
-    packages = re.findall(
-        r" ([a-z][\w-]+)(?= |$)", install.partition("recommends")[2].split("&")[0]
-    )
-    assert set(packages) == {"make", "python3", "python3-venv"}
-    asked = (ROOT / ".ci" / "run").read_text() + (ROOT / "Makefile").read_text()
-    assert all(package in asked for package in packages)
-
-
-def test_it_runs_a_command_of_opdb_from_the_environment_that_was_made() -> None:
-    assert arguments("ENTRYPOINT") == ['["opdb"]']
-    (command,) = arguments("CMD")
-    assert command.strip('[]"') in COMMANDS
-    (folder,) = arguments("WORKDIR")
-    assert arguments("ENV") == [f"PATH={folder}/.venv/bin:$PATH"]
-
-
-def test_what_git_ignores_stays_out_of_the_image() -> None:
-    ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    for line in (ROOT / ".gitignore").read_text().splitlines():
-        name = line.strip("/")
-        assert name in ignored or f"**/{name}" in ignored, f".dockerignore lacks {name}"
-    assert ".git" in ignored

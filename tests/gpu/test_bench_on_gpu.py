@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from opdb.bench import run as rounds
 from opdb.bench.model import RunOptions, measure_models
 from opdb.bench.plan import BenchRequest
-from opdb.bench.run import bench, campaign
+from opdb.bench.run import bench
 from opdb.bench.session import Session
 from opdb.bench.visit import VisitRequest, is_at_full_clock, visit
 from opdb.derive.runs import run_cost
-from opdb.errors import CannotMeasureError
 from opdb.harvest.passes import harvest
 from opdb.predict.predictor import predictor_for
 from opdb.progress import Display
@@ -38,21 +34,6 @@ RELU = Configuration(
     "relu", {"inplace": True}, {"input": {"shape": [32, 256, 56, 56], "dtype": "float32"}}
 )
 SMALL = Configuration("relu", {}, {"input": {"shape": [1, 64, 56, 56], "dtype": "float32"}})
-NORM = Configuration(
-    "batch_norm",
-    {},
-    {
-        "input": {"shape": [1, 64, 56, 56], "dtype": "float32"},
-        **{
-            name: {"shape": [64], "dtype": "float32", "role": "weight"}
-            for name in ("running_mean", "running_var", "weight", "bias")
-        },
-    },
-)
-SIGMOID = Configuration("sigmoid", {}, {"input": {"shape": [32, 128, 28, 28], "dtype": "float32"}})
-VIEW = Configuration(
-    "flatten", {"start_dim": 1}, {"input": {"shape": [32, 512, 1, 1], "dtype": "float32"}}
-)
 HEAVY = Configuration(
     "matmul",
     {},
@@ -74,37 +55,6 @@ def test_calibration_finds_base_power_and_periods(session: Session) -> None:
     assert calibration.transition_s is not None and 0 < calibration.transition_s < 1e-6
 
 
-def test_a_replay_lasts_although_the_host_was_held_up(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each call seems to take a second while the first graph is made; the replay is none of it."""
-    from opdb.bench import replay
-
-    real, seen = replay.mean_time_s, []
-
-    def held_up(*arguments: Any) -> float:
-        seen.append(real(*arguments))
-        return 1.0 if len(seen) == 1 else seen[-1]
-
-    monkeypatch.setattr(replay, "mean_time_s", held_up)
-    made = visit(session, VisitRequest(NORM, weights="hot"))[-1]
-    assert made.stretch is not None and made.stretch.calls_per_replay > 100
-
-
-def test_calls_run_after_others_once_a_campaign_and_weights_after_no_stream(
-    session: Session,
-) -> None:
-    [made] = visit(session, VisitRequest(NORM, weights="cold"))
-    [again] = visit(session, VisitRequest(NORM, weights="cold", kernels={"known": 1}))
-    assert made.neighbours is not None and set(made.neighbours.after) == {"itself", "code"}
-    assert again.neighbours is not None and not again.neighbours.after
-
-
-def test_a_view_launches_nothing_and_that_is_measured(session: Session) -> None:
-    made = visit(session, VisitRequest(VIEW))[-1]
-    assert made.outcome == "ok" and made.kernels == {} and made.stretch is None
-
-
 def test_an_operator_at_the_power_limit_is_repeated_with_gaps(session: Session) -> None:
     made = visit(session, VisitRequest(HEAVY))
     if len(made) == 1:
@@ -113,18 +63,6 @@ def test_an_operator_at_the_power_limit_is_repeated_with_gaps(session: Session) 
     assert [v.role for v in made[:-1]] == ["limited"] * (len(made) - 1)
     last = made[-1].stretch
     assert last is not None and last.busy_share < 1
-
-
-def test_a_lost_recorder_is_one_clear_error(calibrated: Path, tmp_path: Path) -> None:
-    with (
-        open_store(str(shutil.copy(calibrated, tmp_path))) as store,
-        pytest.raises(CannotMeasureError, match="GPU-"),
-        campaign("cuda", store) as session,
-    ):
-        meter: Any = session.meter
-        meter = getattr(meter, "_meter", meter)  # beneath the one that hides what is not trusted
-        os.kill(meter._process.pid, signal.SIGKILL)
-        visit(session, VisitRequest(CONV))
 
 
 def test_base_power_is_measured_anew_between_visits(

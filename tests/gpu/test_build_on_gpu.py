@@ -13,14 +13,6 @@ from tests.cli.conftest import Opdb
 
 MODEL = "model: alexnet\ninput_size: [3, 224, 224]\nbatch_sizes: [32]\n"
 
-GRID = """\
-operator: nn.Linear
-arguments: {in_features: 3072, out_features: 3072}
-inputs: {input: [8, 16, 3072]}
-dtype: bfloat16
-zeros: [0, 0.9]
-"""
-
 
 @pytest.fixture(autouse=True)
 def on_a_calibrated_board(calibrated: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench.calibrate import ensure_board_calibration, stored_calibration, trusting
+from opdb.bench.calibrate import stored_calibration, trusting
 from opdb.bench.session import Session, detect, open_meter, open_session
 from opdb.derive.calibration import distrusted, power_meter
 from opdb.records import BoardCalibration
@@ -33,14 +33,6 @@ def calibration(session: Session, store: Store) -> BoardCalibration:
     made = stored_calibration(session, store)
     assert made is not None
     return made
-
-
-def test_the_stored_one_is_taken_the_next_time(
-    calibration: BoardCalibration, session: Session, store: Store
-) -> None:
-    assert stored_calibration(session, store) == calibration
-    assert ensure_board_calibration(session, store) == calibration
-    assert len(store.board_calibrations(session.platform.board.uuid)) == 1
 
 
 def test_a_meter_gives_power_and_a_reason_stands_for_every_other(

@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from opdb.bench.host import GRAPHS
-from opdb.bench.replay import launched_kernels
 from opdb.cli import main
-from opdb.operators import build
 from opdb.store import open_store
 
 MODEL = ("resnet18", "--batch-size", "128")
@@ -59,19 +56,3 @@ def test_a_compiled_model_is_the_sum_of_its_groups(
     assert sorts[True] and sorts[False]
     [row] = shown("validate", "--kernels")["kernels"]
     assert sum(row["model_alone"].values()) + sum(row["operators_alone"].values()) <= 4
-
-
-def test_an_entry_launches_nothing_and_takes_the_host(measured: Path) -> None:
-    with open_store(str(measured)) as store:
-        [entry] = store.configurations(["enter_graph"])
-        [board] = {c.board.uuid for c in store.campaigns()}
-        costs = store.costs(board, [entry.key])[entry.key]
-    assert all(cost.host_time_s["function"].mean > 0 for cost in costs)
-    assert all(cost.time_s is not None and cost.time_s.mean == 0 for cost in costs)
-
-
-def test_the_graphs_that_tell_what_an_entry_takes_launch_one_kernel_and_two() -> None:
-    for number, graph in enumerate(GRAPHS, start=1):
-        call = build(graph, device="cuda")
-        call()
-        assert sum((launched_kernels(call) or {}).values()) == number

@@ -64,12 +64,3 @@ def test_two_boards_share_a_list_and_see_nothing_of_each_other(database: Path) -
             assert {key for key, _ in called} >= measured[0] | measured[1]
             for campaign in store.campaigns(board=board.uuid):
                 assert campaign.environment["workers"] == "2"
-
-
-def test_models_run_on_whichever_board_is_free(database: Path) -> None:
-    arguments = ("--devices", "all", "--mode", "graph", "--mode", "eager", "--repeats", 1)
-    runs = opdb("measure", "resnet18", "alexnet", *arguments, "--db", database)
-    assert [run["outcome"] for run in runs] == ["ok"] * 4
-    with open_store(str(database)) as store:
-        boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns()}
-        assert len({boards[run.campaign] for run in store.model_runs()}) >= 2

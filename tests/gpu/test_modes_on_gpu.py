@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 import torch
@@ -20,7 +19,6 @@ from opdb.derive.runs import agreeing, repeat_spread, run_cost
 from opdb.records import Mode, ModelRun
 from opdb.spec import ModelSpec
 from opdb.store import open_store
-from tests.cli.conftest import Opdb
 
 HERE = "tests.gpu.test_modes_on_gpu"
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -109,23 +107,3 @@ def test_a_model_that_asks_for_values_is_refused_by_a_graph_alone(session: Sessi
     assert {found[mode].outcome for mode in ("eager", "compile", "dynamo")} == {"ok"}
     assert found["compile"].facts["graph_breaks"] >= 1
     torch.randn(8, device="cuda")  # torch itself refuses it after a capture that failed
-
-
-def test_a_batch_that_is_too_large_for_one_mode_alone(session: Session) -> None:
-    """That mode is out of memory, and the ones after it go on with all of it."""
-    request = ModelSpec("tests.bench.test_modes:greedy")
-    modes: tuple[Mode, ...] = ("eager", "dynamo", "compile:reduce-overhead", "graph", "eager")
-    found = [measure(session, request, "greedy", mode, RunOptions(repeats=1)) for mode in modes]
-    assert [run.outcome for run in found] == ["ok", *["out_of_memory"] * 2, "ok", "ok"]
-
-
-def test_the_command_end_to_end(opdb: Opdb, calibrated: Path, tmp_path: Path) -> None:
-    (tmp_path / "opdb.sqlite").write_bytes(calibrated.read_bytes())
-    modes = ("--batch-sizes", "1,8", "--modes", "eager,graph,compile", "--repeats", "1")
-    given = ("modes", "mlp", *modes, "--json")
-    first = opdb(*given, "--quiet")
-    assert first.status == 0, first.err
-    rows: list[dict[str, Any]] = json.loads(first.out)["rows"]
-    assert len(rows) == 6 and all(row["energy_j"] > 0 for row in rows)
-    assert all(row["saving_energy"] is not None for row in rows if row["mode"] != "eager")
-    assert json.loads(opdb(*given, "--quiet").out)["rows"] == rows, "nothing was run again"

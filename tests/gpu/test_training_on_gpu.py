@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from opdb.bench.driver import train, why_no_amp
-from opdb.bench.host import blocks_of
 from opdb.bench.model import TrainingStep
 from opdb.bench.replay import Rotation, capture, launched_kernels, warm_up
 from opdb.bench.session import Session
 from opdb.bench.visit import issuing
-from opdb.derive.quiet import quiet_time_s
 from opdb.harvest.passes import harvest
 from opdb.models import checked, load
 from opdb.operators import build
@@ -28,15 +23,6 @@ from opdb.spec import ModelSpec
 from opdb.store import Store
 from tests.harvest import test_step
 
-MODULES = {
-    "conv2d": nn.Conv2d,
-    "batch_norm": nn.BatchNorm2d,
-    "linear": nn.Linear,
-    "layer_norm": nn.LayerNorm,
-    "relu": nn.ReLU,
-    "relu6": nn.ReLU6,
-    "max_pool2d": nn.MaxPool2d,
-}
 MODELS = ("resnet18", "mobilenet_v2", "vgg11", "distilbert")
 OWN = tuple(f"{test_step.HERE}:{name}" for name in ("changed_view", "other_layout", "learned_bias"))
 """Views that are changed in place, gradients in another layout, attention with a learned bias."""
@@ -79,14 +65,6 @@ def test_an_optimizer_step_is_captured_and_runs_multi_tensor_kernels(optimizer: 
     assert sum(kernels.values()) < len(update.inputs["params"])
 
 
-def test_a_step_of_adamw_is_listed_although_it_refuses_to_be_captured() -> None:
-    asked = request("resnet18", "adamw")
-    step = TrainingStep(load(asked, device="cuda"), asked)
-    step()
-    assert any("multi_tensor_apply" in name for name in launched_kernels(step) or ())
-    assert launched_kernels(step, hidden=False) is None
-
-
 @pytest.mark.parametrize("autocast", [None, "bfloat16"])
 @pytest.mark.parametrize("name", [*MODELS, *OWN])
 def test_a_step_launches_what_its_operators_launch(name: str, autocast: str | None) -> None:
@@ -111,26 +89,6 @@ def test_a_step_launches_what_its_operators_launch(name: str, autocast: str | No
     )
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_modules_give_the_dtypes_on_the_gpu_that_the_harvest_tells(name: str) -> None:
-    asked = replace(request(name), autocast="bfloat16")
-    calls = harvested(name, "bfloat16").calls
-    told = [c.configuration for c in calls if c.configuration.kind in MODULES]
-    loaded = load(asked, device="cuda")
-    given: list[str] = []
-
-    def note(module: nn.Module, args: Any, output: Any) -> None:
-        if type(module) in MODULES.values():
-            given.append(str(args[0].dtype).removeprefix("torch."))
-
-    for module in loaded.module.modules():
-        module.register_forward_hook(note)
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loaded.module(*loaded.args, **loaded.kwargs)
-    told = [c for c in told if c.pass_name == "forward"]
-    assert [c.inputs["input"]["dtype"] for c in told] == given
-
-
 @pytest.mark.parametrize("amp", [False, True])
 def test_a_training_run_on_the_gpu(store: Store, session: Session, amp: bool) -> None:
     options = DriverOptions(warmup_iters=3, iters=20, repeats=1, nvtx=True)
@@ -145,15 +103,3 @@ def test_a_training_run_on_the_gpu(store: Store, session: Session, amp: bool) ->
     assert run.peak_memory_bytes is not None and run.kernels
     whole_s = run.facts["measured_s"] / 20
     assert 0 < run.facts["compute_time_s"] <= 1.05 * whole_s
-
-
-def step_s(step: TrainingStep) -> float:
-    """Return the quiet time of one step (seconds), timed as calls are, in blocks."""
-
-    def one_step() -> list[float]:
-        torch.cuda.synchronize()
-        begun_s = time.perf_counter()
-        step()
-        return [time.perf_counter() - begun_s]
-
-    return quiet_time_s([step_s for [step_s] in blocks_of(one_step)])

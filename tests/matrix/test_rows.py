@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from opdb.errors import InputError
 from opdb.records import Json, ModelRun, Stretch
 from opdb.runs import DriverOptions, RunTable, State
 from opdb.store import RunState
@@ -21,10 +20,8 @@ from opdb.studies.train.rows import (
     MatrixReport,
     MatrixRun,
     TrainingSpec,
-    cells_of,
     figures,
     lines_of,
-    mixed,
     remarks_of,
 )
 from opdb.studies.train.running import draw
@@ -116,17 +113,6 @@ def test_energy_that_was_not_read_is_missing_with_the_reason() -> None:
     assert found.energy_reason == "no power was read"
 
 
-def test_a_slow_loader_is_seen() -> None:
-    """Of a step of 0.1 s the device computed 0.06 s; of the rest the host waited for data."""
-    slow = run((0.1, 0.1), data_time_s=0.035, compute_time_s=0.06)
-    ahead = run((0.1, 0.1), data_time_s=0.09, compute_time_s=0.1)
-    found = figures([slow]), figures([ahead])
-    assert found[0] is not None and found[0].waits == pytest.approx(0.35)
-    assert found[1] is not None and found[1].waits == 0.0
-    told = [LINES.cells(lines_of([made(cell(), ran=ran)])[0])[4] for ran in (slow, ahead)]
-    assert told == ["35.0 %, slow loader", "0.0 %"]
-
-
 def test_repeats_are_one_line_and_what_failed_says_why() -> None:
     again = cell(number=2)
     failed = replace(run((0.1,)), outcome="out_of_memory", reason="too large", repeats=(), flags=())
@@ -154,19 +140,6 @@ def test_repeats_are_one_line_and_what_failed_says_why() -> None:
     assert "- mlp-b4-amp-cpu: not here: no amp in this test" in text
 
 
-def test_a_bar_in_a_reason_does_not_break_the_table() -> None:
-    failed = replace(run((0.1,)), outcome="error", reason="a | b\nc", repeats=(), flags=())
-    assert "failed: a \\| b c" in MatrixReport([made(cell(), "failed", failed)]).markdown("a title")
-
-
-def test_figures_of_several_boards_say_so() -> None:
-    one = made(cell(), ran=run((0.1,)))
-    assert one.campaign is not None and mixed([one, one]) == []
-    board = replace(one.campaign.board, uuid="GPU-2")
-    other = replace(one, campaign=replace(one.campaign, board=board))
-    assert mixed([one, other]) == ["runs come from 2 boards: GPU-1, GPU-2"]
-
-
 @pytest.mark.parametrize("power_w", [None, 200.0])
 def test_a_figure_is_drawn_with_and_without_energy(power_w: float | None) -> None:
     runs = [
@@ -180,20 +153,7 @@ def test_a_figure_is_drawn_with_and_without_energy(power_w: float | None) -> Non
     assert struct.unpack(">II", image[16:24]) == (1200, 960)
 
 
-def test_nothing_measured_is_no_figure() -> None:
-    with pytest.raises(InputError, match="nothing to draw"):
-        draw(lines_of([made(cell(), "left")]), "a title", "a command")
-
-
 SLUG = HERE.device
-
-
-def test_what_two_backends_mean_is_one_run() -> None:
-    combinations = [Combination("mlp", backend=name) for name in ("auto", "cpu", "cuda")]
-    gone = BackendDevice("cuda", why_not="no GPU")
-    found = cells_of(combinations, {"auto": HERE, "cpu": HERE, "cuda": gone})
-    assert [each.label for each in found] == ["mlp-b1-fp32-cpu", "mlp-b1-fp32-cuda"]
-    assert [each.why_not for each in found] == [None, "no GPU"]
 
 
 def table(runs: Sequence[RunState], claimed: Collection[str] = ()) -> RunTable[TrainingSpec]:

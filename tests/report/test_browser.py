@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -112,29 +111,6 @@ def test_axe_finds_nothing_wrong_in_light_or_dark(browser: Browser, file: Path) 
     seen.page.close()
 
 
-def test_a_model_is_shown_over_contexts(seen: Seen, made: ReportPage) -> None:
-    runs = made.content.runs
-    decoding = [r for r in runs if r.answer.prediction.workload.phase == "decode"]
-    name = decoding[0].answer.prediction.workload.name
-    passes = [run.answer.prediction.workload for run in decoding]
-    own = {each.inputs["generation"]["context"] for each in passes if each.name == name}
-    assert len(own) > 1
-    seen.page.locator("#scaling-model").select_option(name)
-    seen.page.locator("#scaling-over").select_option("context")
-    assert "scaling-over=context" in seen.page.url
-    drawn = seen.page.locator("#scaling-chart svg")
-    assert "over the context" in str(drawn.get_attribute("aria-label"))
-    told = [
-        label for text in drawn.locator("text").all_text_contents() for label in text.split(", ")
-    ]
-    assert own <= {int(label) for label in told if label.isdecimal()}, "close ones share a label"
-    names = {row[1] for row in rows_of(seen, "scaling") if row[1] != "–"}
-    assert names == set(map(str, own))
-    seen.page.locator("#scaling-model").select_option("resnet50")
-    assert seen.page.locator("#scaling-chart svg circle").count() == 0, "it has no context"
-    assert seen.said == []
-
-
 def test_the_page_adds_up_what_the_database_holds(seen: Seen, made: ReportPage) -> None:
     told = seen.page.evaluate("opdbReport.data.runs.map(run => opdbReport.parts(run))")
     assert len(told) == len(made.content.runs)
@@ -208,20 +184,6 @@ def test_a_table_is_filtered_sorted_and_saved(seen: Seen, made: ReportPage) -> N
     assert seen.said == []
 
 
-def test_a_link_keeps_the_view(seen: Seen, made: ReportPage, file: Path) -> None:
-    run = next(r for r in made.content.runs if r.answer.prediction.mode == "graph")
-    seen.open(f"{file.as_uri()}#run={quote(run.name, safe='')}&runs.filter=vgg16&kinds.sort=-2")
-    assert seen.page.locator("#run").input_value() == run.name
-    assert {row[0] for row in rows_of(seen, "runs")} == {"vgg16"}
-    calls = [int(row[1]) for row in rows_of(seen, "kinds") if row[1] != "–"]
-    assert calls == sorted(calls, reverse=True)
-    seen.page.locator("#runs tbody tr:not([hidden]) a").first.click()
-    assert seen.page.locator("#run").input_value().startswith("vgg16~")
-    assert "run=vgg16" in seen.page.url and "runs.filter=vgg16" in seen.page.url
-    assert seen.page.evaluate("document.activeElement.id") == "where"
-    assert seen.said == []
-
-
 def test_every_choice_draws_its_figure_with_a_table_beside_it(seen: Seen, made: ReportPage) -> None:
     page = seen.page
     for name in ("accuracy-measure", "scaling-measure", "roofline-measure"):
@@ -238,16 +200,6 @@ def test_every_choice_draws_its_figure_with_a_table_beside_it(seen: Seen, made: 
         page.locator("#roofline-chart button").click()
     svg = Path(download.value.path()).read_text()
     assert svg.startswith("<svg") and "var(" not in svg and "FLOP/J" in svg
-    assert seen.said == []
-
-
-def test_every_run_can_be_shown(seen: Seen, made: ReportPage) -> None:
-    """Each kind of run at least: those of every mode, whole or not."""
-    kinds = {(r.answer.prediction.mode, r.answer.prediction.missing != ()): r.name
-             for r in made.content.runs}  # fmt: skip
-    for name in kinds.values():
-        seen.page.locator("#run").select_option(name)
-        assert len(rows_of(seen, "kinds")) > 2
     assert seen.said == []
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import html
 import json
 import re
 import sqlite3
@@ -103,16 +102,6 @@ def test_the_tables_of_the_page_have_every_row_and_number(made: ReportPage) -> N
         assert RUNS.cells(row)[:4] == [text for text, _ in cells.tables["runs"][number + 1][:4]]
 
 
-def test_the_runs_of_the_page_are_those_of_validate(made: ReportPage) -> None:
-    told = opdb.validate(db=str(published.all_sets())).to_dict()
-    rows = data_of(made.html)["runs"]
-    rows = sorted(rows, key=lambda row: not row["whole"])
-    for row, of in zip(rows, told["rows"] + told["incomplete"], strict=True):
-        for name in RUNS.fields:
-            is_quantity = name in ("predicted_time_s", "predicted_energy_j")
-            assert row[name] == (of[name]["value"] if is_quantity else of[name])
-
-
 def test_the_parts_of_every_run_add_up_to_its_prediction(made: ReportPage) -> None:
     data = data_of(made.html)
     for run in data["runs"]:
@@ -123,17 +112,6 @@ def test_the_parts_of_every_run_add_up_to_its_prediction(made: ReportPage) -> No
         assert time_s == pytest.approx(run["predicted_time_s"], rel=1e-9), run["name"]
         energy_j = sum(joules) + run["base_power_w"] * time_s
         assert energy_j == pytest.approx(run["predicted_energy_j"], rel=1e-9), run["name"]
-
-
-def test_the_order_and_the_configurations_are_the_workloads(made: ReportPage) -> None:
-    data = data_of(made.html)
-    for run, row in zip(made.content.runs, data["runs"], strict=True):
-        called = run.answer.prediction.workload.calls
-        workload = data["workloads"][row["workload"]]
-        own = [data["configurations"][place] for place in workload["configurations"]]
-        keys = [own[number][0] for number in workload["order"]]
-        assert keys == [call.configuration.key[:12] for call in called]
-        assert sum(workload["counts"]) == len(called)
 
 
 def test_the_roofline_is_that_of_the_command(made: ReportPage) -> None:
@@ -216,19 +194,6 @@ def test_names_from_a_database_stay_text(tmp_path: Path) -> None:
     assert data_of(page)["runs"][0]["model"] == HOSTILE
     shown = Cells(page).tables["runs"][1][0][0]
     assert shown == HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028")
-
-
-def test_runs_that_are_left_out_are_told(made: ReportPage) -> None:
-    told: list[str] = []
-    opdb.validate(db=str(published.all_sets()), tell=told.append)
-    assert [made.content.left_out] == told
-    assert html.escape(told[0]) in made.html
-
-
-def test_a_report_of_some_models_has_these_alone() -> None:
-    found = opdb.report("resnet50", "vgg16", db=str(published.database()))
-    assert {row["model"] for row in data_of(found.html)["runs"]} == {"resnet50", "vgg16"}
-    assert "opdb report resnet50 vgg16" in found.html
 
 
 def test_what_cannot_be_reported_is_told(tmp_path: Path) -> None:

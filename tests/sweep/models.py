@@ -33,35 +33,5 @@ def strided() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.Conv2d(4, 4, 3, stride=2))
 
 
-class Difficult(nn.Module):
-    """Prints, is built by values, has a lazy layer, draws random numbers, and computes NaN."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        print("built")
-        self.first = nn.Conv2d(3, 4, 3)
-        self.scale = float(self.first.weight.detach().sum())
-        self.second = nn.LazyConv2d(2, 3)
-
-    def forward(self, image: Tensor) -> Tensor:
-        print("called")
-        found = self.second(nn.functional.dropout(self.first(image * self.scale), 0.5, True))
-        return torch.cat([found, found * torch.nan])
-
-
-class OfItsOwnMind(nn.Module):
-    """Raises what torch never raises, where it is run for real."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 4, 3)
-
-    def forward(self, image: Tensor) -> Tensor:
-        if not image.is_meta:
-            raise LookupError("such a pixel")
-        found: Tensor = self.first(image)
-        return found
-
-
 def words() -> tuple[nn.Module, tuple[Tensor]]:
     return nn.Linear(4, 4), (torch.randn(2, 4),)

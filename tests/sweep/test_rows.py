@@ -13,18 +13,17 @@ from sqlalchemy import update
 
 from opdb.algorithms.names import ALGORITHMS, algorithm_named
 from opdb.bench.session import Session, detect, new_id
-from opdb.errors import InputError, UnknownNameError
+from opdb.errors import InputError
 from opdb.harvest.passes import harvest
 from opdb.models import checked
 from opdb.progress import Progress
 from opdb.records import ALGORITHM_SETTING, ModelRun, Stretch
 from opdb.spec import ModelSpec
-from opdb.store import Claims, RunState, Store, open_store, schema
+from opdb.store import Claims, Store, open_store, schema
 from opdb.store.claims import held
 from opdb.studies.sweep import measuring as bench_sweep
 from opdb.studies.sweep.measuring import NOMINAL_S, SweepOptions, SweepWork, planned_seconds
 from opdb.studies.sweep.request import (
-    STAGES,
     SweepPolicy,
     SweepSpec,
     parse_sizes,
@@ -37,9 +36,7 @@ from opdb.studies.sweep.rows import (
     CellPrediction,
     LayerFacts,
     SweepRow,
-    _handle,
     draw_curves,
-    figures,
     same_kernels,
 )
 from tests.store import samples
@@ -86,17 +83,6 @@ def overall(of: SweepRow) -> dict[str, Any]:
     return OVERALL.document(of)
 
 
-def test_the_first_columns_are_those_that_peoples_scripts_read() -> None:
-    assert (*OVERALL.fields[:9],) == (
-        *("model", "algorithm", "input_size", "mean_ms", "std_ms", "min_ms", "max_ms"),
-        *("power_mean_w", "energy_per_inference_j"),
-    )
-    assert (*LAYERS.fields[:7],) == (
-        *("input_size", "layer", "in_channels", "out_channels", "kernel_size"),
-        *("mean_ms", "percentage"),
-    )
-
-
 def test_times_are_those_of_the_measured_passes() -> None:
     told = overall(row())
     times = [t for each in RUN.repeats for t in each.replay_times_s]
@@ -138,13 +124,6 @@ def test_layers_that_waited_for_the_host_are_told_by_the_pass_in_a_graph() -> No
     assert overall(row(replace(RUN, layers=slow, kernels=many)))["reason"] is None
 
 
-def test_a_reason_is_said_once() -> None:
-    why = "cudnnAny: NOT_SUPPORTED (3000)"
-    none = f"fft runs none of 2 convolutions (2 of them: {why})"
-    run = replace(RUN, outcome="unsupported", reason=none, repeats=(), layers=None, facts=PARTIAL)
-    assert overall(row(run))["reason"] == none
-
-
 def test_layers_have_their_share_of_all_that_was_timed() -> None:
     first, second = LAYERS.documents(row().layers(CONVOLUTIONS))
     assert first == {
@@ -161,13 +140,6 @@ def test_layers_have_their_share_of_all_that_was_timed() -> None:
     assert second["percentage"] == pytest.approx(20.0) and second["energy_j"] is None
 
 
-def test_what_was_guessed_stands_with_the_layer() -> None:
-    guess = replace(FFT, algorithm=algorithm_named("guess"))
-    facts = {**RUN.facts, "guessed": {"conv1": ["gemm"], "conv2": ["fft", "gemm"]}}
-    lines = LAYERS.documents(row(replace(RUN, facts=facts), guess).layers(CONVOLUTIONS))
-    assert [line["algorithm"] for line in lines] == ["gemm", "fft and gemm"]
-
-
 def test_algorithms_that_run_the_same_kernels_are_named_as_the_same() -> None:
     other, unseen = replace(RUN, kernels={"gemm": 3}), replace(RUN, kernels=None)
     runs = [("gemm", RUN), ("fft", other), ("guess", RUN), ("direct", unseen), ("default", unseen)]
@@ -175,22 +147,10 @@ def test_algorithms_that_run_the_same_kernels_are_named_as_the_same() -> None:
     assert same_kernels([("gemm", replace(RUN, outcome="error")), ("fft", RUN)]) == {}
 
 
-def state(outcome: Any, facts: Any = None, **changes: Any) -> RunState:
-    facts = facts or {"convolutions": 2}
-    end = outcome, None, 1.0, facts, "campaign", "gpu", "GPU-1"
-    return replace(RunState("1", FFT.workload, "graph", FFT.setting, *end), **changes)
-
-
 def test_the_sizes_of_the_full_stage_are_those_of_the_scripts_it_replaces() -> None:
     assert sizes_of("full", None, None) == [224 + int(i * 288 / 99) for i in range(100)]
     assert sizes_of("quick", None, None) == list(range(224, 513, 32))
     assert sizes_of("sanity", None, None) == [224]
-
-
-def test_each_stage_reuses_the_one_before() -> None:
-    stages = [set(sizes_of(stage, None, None)) for stage in STAGES]
-    assert stages[0] < stages[1] < stages[2]
-    assert [len(sizes) for sizes in stages] == [1, 10, 100]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 289])
@@ -200,28 +160,10 @@ def test_so_many_sizes_are_so_many(count: int) -> None:
     assert sizes[0] == 224 and (count == 1 or sizes[-1] == 512)
 
 
-@pytest.mark.parametrize("count", [0, -1, 290])
-def test_there_are_no_more_sizes_than_pixels(count: int) -> None:
-    with pytest.raises(InputError, match="1 to 289 sizes"):
-        sizes_of("quick", count, None)
-
-
-def test_sizes_are_read_once_each() -> None:
-    assert parse_sizes("64, 32,64") == [64, 32]
-    assert sizes_of("full", None, [64, 32]) == [64, 32]
-
-
 @pytest.mark.parametrize("text", ["", "64,", "-5", "0", "big", "22.4", "99999999999"])
 def test_what_is_no_size_is_said(text: str) -> None:
     with pytest.raises(InputError, match="is no size"):
         parse_sizes(text)
-
-
-def test_sizes_are_given_in_one_way_and_a_stage_must_be_one() -> None:
-    with pytest.raises(InputError, match="one of them"):
-        sizes_of("quick", 5, [64])
-    with pytest.raises(UnknownNameError, match="did you mean 'quick'"):
-        sizes_of("quik", None, None)
 
 
 SLUG = samples.DEVICE.slug
@@ -279,29 +221,6 @@ def test_curves_are_drawn_of_full_partial_and_missing_cells() -> None:
     assert draw_curves([at(224, repeats=bare)], "made").startswith(PNG)
     none = at(224, outcome="unsupported", repeats=(), layers=None)
     assert draw_curves([none], "made").startswith(PNG)
-
-
-def test_what_ran_nowhere_and_what_ran_the_same_kernels_is_named() -> None:
-    good, same = at(224), replace(at(256), same_as="gemm")
-    none = at(224, outcome="unsupported", repeats=(), layers=None)
-    for rows, words in (
-        ([good, good], "fft"),
-        ([good, same], "fft"),
-        ([same, none], "fft:\nkernels of gemm"),
-        ([none], "fft:\nunsupported"),
-        ([at(224, outcome="out_of_memory", repeats=())], "fft:\nout of memory"),
-    ):
-        assert _handle("fft", rows).get_label() == words
-
-
-def test_layers_are_drawn_at_the_largest_size_of_each_algorithm() -> None:
-    rows = [at(512), at(224), at(224, "gemm"), at(256, "direct", layers=None)]
-    names = [name for name, _ in figures(rows, "gpu")]
-    assert names == [
-        "made_gpu_b2.png",
-        "made_gpu_b2_fft_layers.png",
-        "made_gpu_b2_gemm_layers.png",
-    ]
 
 
 OTHER = "another-machine:1:0.00"

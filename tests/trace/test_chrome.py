@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 import opdb
 from opdb.commands.trace import DEVICE, HOST, PASS, Traced, trace
-from opdb.errors import NothingMeasuredError
 from tests import published
 from tests.cli.conftest import Opdb
 
@@ -76,23 +74,6 @@ def test_power_over_time_is_the_energy(traced: Traced) -> None:
     assert together_j == pytest.approx(whole["args"]["energy_j"], rel=1e-9)
 
 
-def test_perfetto_drops_no_slice(traced: Traced) -> None:
-    """Its importer cuts microseconds to whole nanoseconds; slices of a track must not overlap."""
-    trace = traced.trace()
-    assert list(trace)[-1] == "traceEvents" and trace["displayTimeUnit"] == "ms"
-    for track in (HOST, DEVICE, PASS):
-        at_ns = [(int(e["ts"] * 1e3), int(e["dur"] * 1e3)) for e in on(trace, track)]
-        assert all(start >= 0 and length >= 0 for start, length in at_ns)
-        assert all(a + length <= b for (a, length), (b, _) in pairwise(at_ns))
-    for event in trace["traceEvents"]:
-        assert event["ph"] in "MXCsfi" and isinstance(event["name"], str)
-        assert {type(event["pid"]), type(event["tid"])} == {int}
-        assert event["ts"] >= 0
-    text = traced.to_bytes().decode()
-    assert "\\u" not in text, "older importers read no such escapes"
-    assert json.loads(gzip.decompress(traced.to_bytes(compressed=True))) == json.loads(text)
-
-
 def test_each_slice_has_its_cost_and_its_launch(traced: Traced) -> None:
     trace, found = traced.trace(), traced.predicted.prediction
     issued = {each["args"]["correlation"]: each for each in on(trace, HOST)}
@@ -114,23 +95,6 @@ def test_each_slice_has_its_cost_and_its_launch(traced: Traced) -> None:
     assert (
         arrows[0] == arrows[1] == ({k["args"]["correlation"] for k in kernels} if issued else set())
     )
-
-
-def test_estimates_are_marked_and_what_has_no_cost_has_no_slice(db: str) -> None:
-    found = opdb.trace("mlp", batch_size=9, mode="graph", db=db)
-    kernels = [each for each in on(found.trace(), DEVICE) if each["cat"] == "kernel"]
-    assert "estimated" in {each["args"]["status"] for each in kernels}
-    with pytest.raises(NothingMeasuredError, match="nothing to trace; to measure it, on the dev"):
-        opdb.trace("mlp", batch_size=9, conditions=opdb.Conditions(estimates=False), db=db)
-
-
-def test_a_lower_bound_says_what_is_not_in_it(tmp_path: Path) -> None:
-    path = published.copy_to(tmp_path / "opdb.sqlite")
-    published.keep_kinds(path, "conv2d")
-    conditions = opdb.Conditions(estimates=False)
-    found = opdb.trace("resnet50", batch_size=32, conditions=conditions, db=str(path))
-    assert {each["name"] for each in on(found.trace(), DEVICE)} == {"conv2d"}
-    assert "at least" in str(found) and "not in the trace: 121 calls without a cost" in str(found)
 
 
 def test_the_command_writes_the_trace_and_says_what_is_in_it(opdb: Opdb, db: str) -> None:

@@ -136,14 +136,11 @@ for command, *heavy in json.loads(sys.argv[1]):
 
 COMMANDS = """
 predict resnet152 --batch-size 32 --target 0.9 --db {published}
-predict resnet152 --batch-size 32 --mode graph --json --db {published}
 trace resnet152 --batch-size 32 --output /dev/null --db {published}
 validate --db {published}
 roofline resnet152 --batch-size 32 --db {published}
-report resnet50 --output /dev/null --db {published}
 show --db {published}
 import {set} --db {own}
-derive --check --db {own}
 export {own}-set --db {own}
 """
 

@@ -22,7 +22,7 @@ from opdb.errors import InputError, NothingMeasuredError, UnsupportedError
 from opdb.files import LARGEST_BYTES, check_writable, parse_json, read_bytes
 from opdb.records import Configuration, Cost, Json, Quantity, canonical_json
 from opdb.tables import SHARE, Column, Report, Rows, Table, quantity
-from opdb.units import MICRO, plural, show, show_share
+from opdb.units import MICRO, show, show_share
 
 if TYPE_CHECKING:
     from opdb.store import Store
@@ -31,15 +31,6 @@ PANEL = "studies"
 
 DEVICE_WORK = frozenset(["kernel", "gpu_memcpy", "gpu_memset"])
 RUNTIME = frozenset(["cuda_runtime", "cuda_driver"])
-
-_RENAMED = {
-    "Operator": "cpu_op",
-    "Kernel": "kernel",
-    "Memcpy": "gpu_memcpy",
-    "Memset": "gpu_memset",
-    "Runtime": "cuda_runtime",
-}
-"""Categories of torch 1.8 to 1.11, by those of today."""
 
 ProfileEvent = dict[str, Any]
 
@@ -85,7 +76,7 @@ def read_profile(path: Path) -> TorchProfile:
             f"{path}: holds no work of a GPU; profile with ProfilerActivity.CUDA beside CPU"
         )
     names = {gpu_of(e): str(named[gpu_of(e)]) if named.get(gpu_of(e)) else None for e in work}
-    has_shapes = any("Input Dims" in e["args"] for e in events if _category(e) == "cpu_op")
+    has_shapes = any("Input Dims" in e["args"] for e in events if e.get("cat") == "cpu_op")
     return TorchProfile(document, roots, work, names, has_shapes)
 
 
@@ -111,36 +102,26 @@ def end_us(event: ProfileEvent) -> float:
     return float(event["ts"] + event["dur"])
 
 
-def _category(event: ProfileEvent) -> Any:
-    return _RENAMED.get(event.get("cat", ""), event.get("cat"))
-
-
 def _joined(events: Sequence[ProfileEvent]) -> tuple[list[ProfileNode], list[ProfileEvent]]:
     """Return operators that nobody calls, and all device work, given to what launched it."""
-    operators = [ProfileNode(e) for e in events if _category(e) == "cpu_op"]
+    operators = [ProfileNode(e) for e in events if e.get("cat") == "cpu_op"]
     for node in operators:
         node.event.setdefault("args", {})
         _check(node.event, -(2**53))
-    by_id = {_external_id(node.event["args"]): node for node in operators}
+    by_id = {node.event["args"].get("External id"): node for node in operators}
     launches: Mapping[Any, Any] = {
-        e["args"].get("correlation"): _external_id(e["args"])
+        e["args"].get("correlation"): e["args"].get("External id")
         for e in events
-        if _category(e) in RUNTIME and "args" in e
+        if e.get("cat") in RUNTIME and "args" in e
     }
-    work = sorted((e for e in events if _category(e) in DEVICE_WORK), key=lambda e: e["ts"])
+    work = sorted((e for e in events if e.get("cat") in DEVICE_WORK), key=lambda e: e["ts"])
     for event in work:
         args = event.setdefault("args", {})
         _check(event, 0)
-        by = _external_id(args) or launches.get(args.get("correlation"))
+        by = args.get("External id") or launches.get(args.get("correlation"))
         if by is not None and by in by_id:
             by_id[by].work.append(event)
     return _trees(operators), work
-
-
-def _external_id(args: Mapping[str, Any]) -> str | None:
-    """Return the number that joins an operator and its device work; torch 1.8 spelled it small."""
-    found = args.get("External id", args.get("external id"))
-    return None if found is None else str(found)
 
 
 def _check(event: ProfileEvent, least_us: int) -> None:
@@ -595,13 +576,6 @@ class AnnotatedProfile(Report):
             yield (
                 f"{show_share(by_kernels)} of device time is known by kernel names alone: at the "
                 "power of operators that launch the same kernels for about as long"
-            )
-        calls = [each for each in found.known if each.by == "call"]
-        several = sum(len(each.configurations) > 1 for each in calls)
-        if several:
-            yield (
-                f"{plural(several, 'call')} may be one of several configurations that a profile "
-                "does not tell apart (their values): the mean of their costs is taken"
             )
         yield from (f"note: {note}" for note in self.notes)
 

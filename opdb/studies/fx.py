@@ -96,12 +96,6 @@ def _head(request: ModelSpec, found: ModelGraphs, costs: KnownCosts) -> Iterator
     )
     for each in found.breaks:
         yield f"broken off{f' at {each.place}' if each.place else ''}: {each.reason}"
-    others = found.graph_breaks - sum(each.place is not None for each in found.breaks)
-    if others > 0:
-        yield (
-            f"broken off besides {plural(others, 'time')}, where a function returns: one that "
-            "broken code calls, or what is left of that code, is a graph of its own"
-        )
     if not found.graphs:
         yield "not compiled: dynamo captures no graph of this model"
     if costs.board is None:

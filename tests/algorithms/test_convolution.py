@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from opdb.algorithms import convolution
 from opdb.algorithms.convolution import ForcedCall, run, swapped, tf32_allowed
 from opdb.algorithms.cudnn import padding_of
-from opdb.algorithms.names import ALGORITHMS, algorithm_named, algorithms_named, numbered
+from opdb.algorithms.names import ALGORITHMS, algorithm_named, numbered
 from opdb.errors import CannotMeasureError, RefusedError, UnknownNameError
 from tests.algorithms.cases import CASES, Case
 from tests.algorithms.stand_in import stand_in
@@ -51,27 +51,11 @@ def test_a_model_computes_the_same_and_is_put_back(name: str, calls: list[Forced
     assert len(calls) == 2 * len(done.forced)
 
 
-def test_what_ran_is_told_by_shape(calls: list[ForcedCall]) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, stride=2))
-    with swapped(model, FFT) as done:
-        outputs(model, 16)
-        outputs(model, 20)
-    assert done.layers["0"].ran == {(1, 3, 16, 16): "fft", (1, 3, 20, 20): "fft"}
-    assert set(done.layers["1"].ran.values()) == {"default"}
-
-
 def test_all_is_put_back_when_a_pass_fails(calls: list[ForcedCall]) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3))
     with pytest.raises(RuntimeError, match="expected input"), swapped(model, FFT):
         outputs(nn.Sequential(nn.Conv2d(3, 8, 1), model))
     assert "_conv_forward" not in model[0].__dict__
-
-
-def test_default_swaps_nothing() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3))
-    with swapped(model, algorithm_named("default")) as done:
-        assert "_conv_forward" not in model[0].__dict__
-        assert not done.layers
 
 
 class OwnForward(nn.Conv2d):
@@ -136,23 +120,6 @@ def test_a_cpu_has_no_algorithm_of_cudnns(algorithm: str) -> None:
         run(*Case("").call(algorithm))
 
 
-def test_torchs_own_way_is_not_for_this_operator() -> None:
-    with pytest.raises(RefusedError, match="torch's own"):
-        run(*Case("").call("default"))
-
-
-def test_tensors_of_different_types_are_refused() -> None:
-    call = Case("").call("fft")
-    with pytest.raises(RefusedError, match=r"float32 with weights of torch\.float16"):
-        call._replace(weight=call.weight.half()).problem()
-
-
-def test_what_is_no_batch_of_images_is_refused() -> None:
-    call = Case("").call("fft")
-    with pytest.raises(RefusedError, match="an input of 3 axes"):
-        call._replace(input=call.input[0]).problem()
-
-
 @pytest.mark.parametrize(
     ("changed", "said"),
     [({"groups": 4}, "do not fit"), ({"input": (1, 6, 1, 1), "padding": (0, 0)}, "no output")],
@@ -161,13 +128,6 @@ def test_what_is_no_convolution_is_refused(changed: dict[str, object], said: str
     problem = replace(Case("").call("fft").problem(), **changed)  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match=said):
         problem.check()
-
-
-def test_channels_last_is_told_from_the_tensor_that_says_so() -> None:
-    """Weights of one pixel are laid out both ways; then the input decides, as in torch."""
-    call = Case("", kernel=(1, 1), channels_last=True).call("fft")
-    assert call.problem().channels_last
-    assert not call._replace(input=call.input.contiguous()).problem().channels_last
 
 
 def test_tf32_follows_torch() -> None:
@@ -194,32 +154,6 @@ def test_padding_of_the_same_size_is_torchs(
     assert torch.equal(torch.nn.functional.conv2d(*call[:-1]), wanted)
 
 
-def test_asymmetric_padding_is_refused_plainly() -> None:
-    with pytest.raises(RefusedError, match="not the same on both sides"):
-        padding_of("same", (2, 3), (1, 1))
-    assert padding_of("valid", (2, 3), (1, 1)) == (0, 0)
-
-
-def test_the_arguments_have_the_operators_order() -> None:
-    schema = torch.ops.opdb.conv2d_forward.default._schema
-    assert [argument.name for argument in schema.arguments] == list(ForcedCall._fields)
-
-
-def test_the_names_are_those_that_people_use() -> None:
-    assert list(ALGORITHMS) == [
-        "direct",
-        "gemm",
-        "implicit gemm",
-        "implicit precomp gemm",
-        "fft",
-        "fft tiling",
-        "winograd",
-        "winograd nonfused",
-        "guess",
-        "default",
-    ]
-
-
 def test_the_numbers_are_those_of_cudnn() -> None:
     """cudnnConvolutionFwdAlgo_t; 3 is its direct algorithm, which nobody ever implemented."""
     numbers = {a.name: a.number for a in ALGORITHMS.values() if a.number is not None}
@@ -236,23 +170,7 @@ def test_the_numbers_are_those_of_cudnn() -> None:
     assert numbered(3) == "cuDNN's algorithm 3"
 
 
-@pytest.mark.parametrize("name", ["fft tiling", "FFT_TILING", "fft-tiling", " fft  tiling"])
-def test_blanks_may_be_spelled_otherwise(name: str) -> None:
-    assert algorithm_named(name).slug == "fft_tiling"
-
-
 def test_an_unknown_name_is_answered_with_all_of_them() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'winograd'") as caught:
         algorithm_named("winogard")
     assert all(name in str(caught.value) for name in ALGORITHMS)
-
-
-def test_all_names_every_one_and_each_counts_once() -> None:
-    assert algorithms_named(["fft", "all", "fft"])[0].name == "fft"
-    assert {a.name for a in algorithms_named(["fft", "all", "fft"])} == ALGORITHMS.keys()
-    assert len(algorithms_named(["gemm", "gemm"])) == 1
-
-
-def test_torchs_own_way_is_no_setting() -> None:
-    assert not algorithm_named("default").setting
-    assert algorithm_named("fft").setting == {"convolution_algorithm": "fft"}

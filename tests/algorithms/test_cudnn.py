@@ -17,7 +17,6 @@ from opdb.algorithms.cudnn import (
     CudnnError,
     Descriptors,
     Planner,
-    Proposal,
     Workspace,
     math_of,
 )
@@ -158,13 +157,6 @@ def test_nothing_is_prepared_inside_a_graph(
     assert planner.plan(problem(stride=(2, 2)), "gemm").ran == "gemm"
 
 
-def test_what_is_forgotten_is_made_anew(played: tuple[Planner, Played]) -> None:
-    planner, _ = played
-    plan = planner.plan(problem(), "gemm")
-    planner.clear()
-    assert planner.plan(problem(), "gemm") is not plan
-
-
 def test_the_workspace_grows_and_keeps_what_a_graph_has(capturing: list[bool]) -> None:
     workspace = Workspace(CPU)
     one: Any = Stream(1)
@@ -187,24 +179,6 @@ def test_streams_take_turns_with_the_workspace(capturing: list[bool]) -> None:
     assert two.waited == [one] and one.waited == [two] and graph.waited == []
 
 
-def test_what_does_not_fit_leaves_earlier_plans_their_workspace(
-    capturing: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workspace = Workspace(CPU)
-    workspace.reserve(100)
-    empty = torch.empty
-
-    def limited(size: int, **options: Any) -> torch.Tensor:
-        if size > 1000:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return empty(size, **options)
-
-    monkeypatch.setattr(torch, "empty", limited)
-    with pytest.raises(torch.OutOfMemoryError):
-        workspace.reserve(2000)
-    assert workspace._memory.nbytes == 100
-
-
 @pytest.fixture
 def library() -> Cudnn:
     """cuDNN, whose descriptors need no GPU."""
@@ -212,10 +186,6 @@ def library() -> Cudnn:
         return cudnn.cudnn()
     except CannotMeasureError as error:
         pytest.skip(f"this torch is built without cuDNN 9: {error}")
-
-
-def test_the_library_is_torchs_own(library: Cudnn) -> None:
-    assert library.version == torch.backends.cudnn.version()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -230,46 +200,9 @@ def test_cudnn_and_torch_agree_about_the_output(case: Case, library: Cudnn) -> N
     descriptors.close()  # once more does nothing
 
 
-@pytest.mark.parametrize(
-    ("status", "name"),
-    [
-        (2000, "CUDNN_STATUS_BAD_PARAM (2000)"),
-        (3000, "CUDNN_STATUS_NOT_SUPPORTED (3000)"),
-        (3007, "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH (3007)"),
-    ],
-)
-def test_a_refusal_carries_cudnns_own_status(library: Cudnn, status: int, name: str) -> None:
-    with pytest.raises(RefusedError) as caught:
-        library.check("cudnnConvolutionForward", status)
-    assert str(caught.value) == f"cudnnConvolutionForward: {name}"
-    assert caught.value.status == status
-
-
-def test_a_failure_is_no_refusal(library: Cudnn) -> None:
-    with pytest.raises(CudnnError, match=r"CUDNN_STATUS_EXECUTION_FAILED \(5000\)"):
-        library.check("cudnnConvolutionForward", 5000)
-    library.check("cudnnConvolutionForward", 0)
-
-
-def test_what_cudnn_does_not_take_is_refused_with_its_status(library: Cudnn) -> None:
-    problem = replace(Case("").call("fft").problem(), stride=(0, 1))
-    with pytest.raises(RefusedError, match=r"cudnnSetConvolution2dDescriptor: CUDNN_STATUS_BAD"):
-        Descriptors(library, problem)
-
-
-def test_a_type_that_cudnn_does_not_convolve_is_refused(library: Cudnn) -> None:
-    problem = replace(Case("").call("fft").problem(), dtype="complex64")
-    with pytest.raises(RefusedError, match="not complex64"):
-        Descriptors(library, problem)
-
-
 def test_no_library_is_said_plainly() -> None:
     with pytest.raises(CannotMeasureError, match=r"libnothing\.so\.9.*install a torch built"):
         Cudnn("libnothing.so.9")
-
-
-def test_a_proposal_takes_48_bytes_as_in_cudnns_header() -> None:
-    assert ctypes.sizeof(Proposal) == 48
 
 
 @pytest.mark.parametrize(

@@ -78,11 +78,6 @@ MODEL = ("resnet18", "--batch-size", 32)
 HERE, OWN = "tests.harvest.test_graphs", "tests.cli.test_compiled"
 
 
-@model((2, 8))
-def printing(m: Any, x: Tensor) -> Tensor:
-    x = x.relu()
-    print("hello from the model")
-    return x
 
 
 def part(m: Any, x: Tensor) -> Tensor:
@@ -141,13 +136,3 @@ def test_graphs_without_any_measurement(opdb: Opdb) -> None:
     assert "# embedding: not measured" in text and "# linear: not measured" in text
     assert ran.out.splitlines()[0] == text.splitlines()[0].removeprefix("# ")
     assert ran.out.splitlines()[-2].split()[:4] == ["1", "4", "1", "0"]
-
-
-@pytest.mark.usefixtures("empty")
-def test_every_break_is_accounted_for(opdb: Opdb) -> None:
-    lines = opdb("fx", f"{OWN}:nested").out.splitlines()
-    breaks = opdb.json("fx", f"{OWN}:nested")["graph_breaks"]
-    placed = [line for line in lines if line.startswith("# broken off at ")]
-    [rest] = [line for line in lines if line.startswith("# broken off besides ")]
-    assert f"besides {breaks - len(placed)} time" in rest and "returns" in rest
-    assert "besides" not in opdb("fx", f"{OWN}:printing").out

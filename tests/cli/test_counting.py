@@ -230,7 +230,7 @@ def test_where_times_are_known_the_roofline_stands_on_what_was_seen(
         assert each["time_s"] == before["time_s"]
         assert each["bytes"] == before["bytes"] * (2 if each["metered"] else 1)
     shown = opdb(*arguments, workload.memory_format, "--counters")
-    assert "of 1 more configuration\n" in shown.out and "more: some moved more" in shown.out
+    assert "of 1 more configuration\n" in shown.out
     total = len(made_up)
     assert f"bytes of {total - 1} of {total} configurations are those that hardware" in shown.out
 
@@ -313,14 +313,12 @@ def test_the_ratio_is_that_of_memory_to_what_must_move(store: Store) -> None:
     conv = next(c for c in launching(workloads).values() if c.kind == "conv2d")
     counted = KINDS["conv2d"].bytes_moved(conv)
     (found,) = compare(workloads, {conv.key: made_up(conv, BOARD, 0.5 * counted)})
-    assert found.bytes_ratio == pytest.approx(0.5) and found.is_far
+    assert found.bytes_ratio == pytest.approx(0.5)
     assert found.flops_ratio is None  # of one unit a metric was missing
     assert found.kernels == ("one", "two")
     assert median_difference([found]) == pytest.approx(0.5)
-    (near,) = compare(workloads, {conv.key: made_up(conv, BOARD, 1.1 * counted)})
-    assert not near.is_far
     (unseen,) = compare(workloads, {conv.key: made_up(conv, BOARD, None)})
-    assert unseen.bytes_ratio is None and not unseen.is_far
+    assert unseen.bytes_ratio is None
     assert median_difference([unseen]) is None
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, fold, gelu, scaled_dot_product_attention
 
-from tests.own import Builder, Built, model
+from tests.own import Built, model
 
 CONVOLUTIONS: dict[str, Callable[[], Any]] = {
     "one": lambda: nn.Conv2d(8, 8, 3, padding=1),
@@ -94,23 +94,6 @@ left_out: Any = torch.compiler.disable(_of_layer)
 """Have dynamo leave a layer out of its graphs, whatever this version of it would take."""
 
 
-def _recurrent(*, twice: bool) -> Builder:
-    @model(
-        (2, 5, 8),
-        one=lambda: nn.GRU(8, 8, batch_first=True),
-        other=lambda: nn.GRU(8, 4, num_layers=2, batch_first=True),
-    )
-    def recurrent(m: Any, x: Tensor) -> Tensor:
-        """Different recurrent layers on one input, which dynamo is told to leave out."""
-        y = left_out(m, "one", x).sin()
-        return torch.cat([y, left_out(m, "other", x).cos()], -1) if twice else y
-
-    return recurrent
-
-
-recurrent, recurrent_twice = _recurrent(twice=False), _recurrent(twice=True)
-
-
 @model(
     lambda: torch.randint(16, (2, 5)),
     embedding=lambda: nn.Embedding(16, 8),
@@ -127,17 +110,6 @@ def counted(m: Any, x: Tensor) -> Any:
     """A model that is another one in each pass."""
     m.passes += 1
     return x * m.passes
-
-
-def dropped() -> Built:
-    return nn.Dropout(0.5), (torch.randn(4, 8),)
-
-
-@model((4, 4))
-def constant(m: Any, x: Tensor) -> Tensor:
-    """Tensors that the model's code makes, of which inductor puts small ones into its code."""
-    order = torch.tensor([1, 0, 3, 2])
-    return (x[:, order] + torch.tensor([1.0, 2.0, 3.0, 4.0])) * torch.tensor(0.5)
 
 
 @model((2, 3, 8, 8), convolution=lambda: nn.Conv2d(3, 8, 3))
@@ -224,32 +196,6 @@ def overwritten(m: Any, x: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
     return sums @ x.T, part @ x.T
 
 
-@model((4, 16))
-def turned(m: Any, x: Tensor) -> Tensor:
-    """Looked up from the end, and read from the end."""
-    return (x[:, [-2, 0]] + 1) @ x.flip(0)[:2, :8]
-
-
-@model((1, 8, 16, 16), **CONVOLUTIONS)
-def heads(m: Any, x: Tensor) -> Tensor:
-    """Rows of what convolutions give, one after the other."""
-    found = (m.one(x), m.two(x))
-    return torch.cat([y.permute(0, 2, 3, 1).reshape(1, -1, 4) for y in found], 1).sigmoid()
-
-
-@model((2, 8, 16, 16), **CONVOLUTIONS)
-def grown(m: Any, x: Tensor) -> Tensor:
-    """What convolutions give, put together in channels last and given back in rows."""
-    y = m.one(x).relu()
-    return torch.cat([y, m.two((y * 2).sin())], 1)
-
-
-@model((4, 16))
-def transformed(m: Any, x: Tensor) -> Any:
-    """Copied into memory of another type, which is made for it, by a library's kernel."""
-    return torch.fft.fftn(x, dim=(0, 1)).real.relu()
-
-
 @model(
     (1, 12, 12, 16),
     norm=lambda: nn.LayerNorm(16),
@@ -266,8 +212,8 @@ def uncompiled() -> Built:
 
 
 ALL = (
-    *("normed", "twice", "joined", "looked", "attended", "split", "constant", "pooled"),
-    *("windowed", "scattered", "depthwise", "turned", "heads", "grown"),
+    *("normed", "twice", "joined", "looked", "attended", "split"),
+    *("pooled", "windowed", "scattered", "depthwise"),
 )
 
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.compiled.inductor import NO_REASON, Captured, capture_graphs, in_short
-from opdb.harvest.passes import harvest
+from opdb.compiled.inductor import Captured, capture_graphs, in_short
 from opdb.models import load
 from opdb.spec import ModelSpec
 from tests.own import model
@@ -56,19 +55,6 @@ def cached(m: Any, x: Tensor) -> Tensor:
     """Has another graph in each of its first passes."""
     m.kept = [*m.kept, m.linear(x)][-3:]
     return torch.stack(m.kept).sum(0)
-
-
-class Layer(nn.Module):
-    """One of many, each with a number of its own, and a break."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number, self.linear = number, nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.linear(x) * (self.number + 1)
-        torch._dynamo.graph_break()
-        return y.relu()
 
 
 def explained(module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -136,59 +122,8 @@ def test_a_model_that_is_left_as_it_is_has_no_graph_and_it_is_told_why(module: n
     assert "LSTM" in found.why
 
 
-def test_breaks_tell_why_and_where() -> None:
-    [ended] = capture_graphs(broken()[0], (torch.ones(2, 8),), {}).breaks
-    assert "print" in ended.reason and "\n" not in ended.reason
-    assert "test_dynamo.py:" in str(ended.place)
-    [branch] = capture_graphs(branching()[0], (torch.ones(2, 8),), {}).breaks
-    assert branch.reason == "a branch depends on a tensor's value"
-    [at_once] = capture_graphs(early()[0], (torch.ones(2, 8),), {}).breaks
-    assert "print" in at_once.reason and at_once.place is None
-    assert capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).why == NO_REASON
-
-
 def test_a_model_that_dynamo_gives_up_after_some_passes_is_left_as_it_is() -> None:
     found, told = both(counting()[0], torch.ones(2, 8))
     assert len(found.graphs) == told.graph_count == 1
     assert found.given_up and "recompiled too often" in found.why
     assert not capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).given_up
-
-
-def test_parts_that_are_compiled_too_often_are_told_of() -> None:
-    found, told = both(nn.Sequential(*map(Layer, range(12))), torch.ones(2, 8))
-    assert len(found.graphs) == told.graph_count
-    assert not found.given_up and "recompiled too often" in found.why
-
-
-def test_passes_go_on_until_nothing_more_is_captured() -> None:
-    found, told = both(cached()[0], torch.ones(2, 8))
-    assert len(found.graphs) == told.graph_count == 1
-    assert (found.passes, found.given_up, found.breaks) == (4, False, ())
-    assert capture_graphs(broken()[0], (torch.ones(2, 8),), {}).passes == 1
-
-
-def test_what_a_module_raises_is_raised() -> None:
-    class Failing(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            raise ValueError("half way")
-
-    with pytest.raises(ValueError, match="half way"):
-        capture_graphs(Failing(), (torch.ones(2),), {})
-
-
-def test_graphs_are_run_in_their_place_by_what_is_given() -> None:
-    seen = []
-
-    def run(graph: torch.fx.GraphModule, inputs: tuple[Any, ...]) -> Any:
-        seen.append((graph, [type(i) for i in inputs]))
-        return graph.forward(*inputs)
-
-    found = capture_graphs(broken()[0], (torch.ones(2, 8),), {}, run)
-    assert [graph for graph, _ in seen] == list(found.graphs)
-
-
-def test_a_harvest_leaves_no_hook_that_compilers_would_warn_of() -> None:
-    harvest(ModelSpec("mlp"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).graphs) == 1

@@ -16,7 +16,7 @@ from opdb.compiled import inductor
 from opdb.compiled.fused import graph_of, is_layout_optimized
 from opdb.compiled.groups import fused_calls, harvest_compiled
 from opdb.compiled.inductor import NOTHING, Lowered, steps_of_pass
-from opdb.errors import CannotMeasureError, InputError, NotCompiledError, UnsupportedError
+from opdb.errors import CannotMeasureError, InputError, NotCompiledError
 from opdb.harvest.passes import harvest
 from opdb.models import load
 from opdb.operators import build
@@ -120,13 +120,6 @@ def test_a_model_as_compiled_is_another_workload_of_the_same_runs() -> None:
 
 
 @pytest.mark.slow
-def test_models_share_groups_and_batches_do_not() -> None:
-    small, large = (set(groups(name)) for name in ("resnet18", "resnet34"))
-    assert len(small & large) > len(small) / 2
-    assert not small & set(groups("resnet18", batch_size=2))
-
-
-@pytest.mark.slow
 def test_values_and_weights_are_told() -> None:
     convolutions = [
         c
@@ -151,55 +144,12 @@ def test_what_is_changed_in_place_is_listed() -> None:
     assert all(name.endswith("(compiled)") for name in found.unsupported)
 
 
-def test_what_only_comes_before_a_change_in_place_is_no_part_of_it() -> None:
-    found = compiled(compiled_models.path("stored"))
-    assert found.unsupported == {"a tensor changed in place (compiled)": 1}
-    [_, convolution] = found.calls
-    assert "aten.convolution" in convolution.configuration.json
-
-
 def test_what_is_read_between_two_changes_in_place_is_listed() -> None:
     found = compiled(compiled_models.path("overwritten"))
     assert found.unsupported == {"a tensor changed in place (compiled)": 1}
     [_, *rest] = found.calls
     assert len(rest) == 5
     assert not any("index_put" in call.configuration.json for call in rest)
-
-
-def test_what_is_copied_into_memory_of_its_own_is_not_changed_in_place() -> None:
-    found = compiled(compiled_models.path("transformed"))
-    names = ("aten._fft_c2c.default (compiled)", "aten.view_as_real.default (compiled)")
-    assert found.unsupported == dict.fromkeys(names, 1)
-    assert any("complex64" in call.configuration.json for call in found.calls)
-
-
-def test_indices_that_a_model_holds_keep_their_range() -> None:
-    [group] = groups(compiled_models.path("constant"))
-    [ids] = [spec for spec in group.inputs["inputs"] if spec["dtype"] == "int64"]
-    assert ids["values"] == {"range": [0, 4]}
-
-
-def test_a_softmax_as_a_gpu_computes_it_is_read() -> None:
-    """There inductor puts one operator of its own in place of the maximum and of the sum."""
-    shape = [4, 4]  # on a processor inductor has code for so few alone
-    told = [
-        ("prims.prepare_softmax_online.default", [{"input": 0}, -1], [[4, 1], [4, 1]]),
-        ("getitem", [{"node": 0}, 0], [4, 1]),
-        ("getitem", [{"node": 0}, 1], [4, 1]),
-        ("aten.sub.Tensor", [{"input": 0}, {"node": 1}], shape),
-        ("aten.exp.default", [{"node": 3}], shape),
-        ("aten.div.Tensor", [{"node": 4}, {"node": 2}], shape),
-    ]
-    nodes = [{"op": op, "args": args, "shape": given} for op, args, given in told]
-    inputs = [{"shape": shape, "dtype": "float32"}]
-    outputs = [{"node": 5, "dtype": "float32"}]
-    model = Configuration("fused", {"nodes": nodes, "outputs": outputs}, {"inputs": inputs})
-    scores = [torch.randn(shape)]
-    [found], unplaced = fused_calls(lowered(graph_of(model, scores), scores))
-    assert not unplaced
-    assert sorted(n["op"] for n in found.parameters["nodes"]) == sorted(op for op, _, _ in told)
-    call = build(Configuration.from_json(found.json))
-    torch.testing.assert_close(call()[0], torch.softmax(call.inputs[0], -1))
 
 
 @pytest.mark.slow
@@ -221,39 +171,12 @@ def test_convolutions_lie_as_the_model_has_them(name: str, optimized: bool) -> N
     assert together == sorts(graph)
 
 
-def test_each_graph_of_a_broken_model_is_there() -> None:
-    assert len(graphs_of("split")) == 2
-    found = compiled(compiled_models.path("split"))
-    assert any("sigmoid" in c.json for c in found.occurrences())
-
-
 def test_a_graph_counts_as_often_as_it_is_entered() -> None:
     found = compiled(compiled_models.path("repeated"))
     kinds = [call.configuration.kind for call in found.calls]
     assert kinds == ["enter_graph", "fused"] * 6 and not found.unsupported
     relus = [call for call in found.calls if "aten.relu" in call.configuration.json]
     assert len(relus) == 3 and len(set(relus)) == 1
-
-
-def test_what_runs_before_the_only_graph_is_there() -> None:
-    found = compiled(compiled_models.path("recurrent"))
-    assert [call.configuration.kind for call in found.calls] == ["gru", "enter_graph", "fused"]
-
-
-def test_which_of_several_operators_ran_between_graphs_is_told() -> None:
-    found = compiled(compiled_models.path("recurrent_twice"))
-    layers = [c.configuration for c in found.calls if c.configuration.kind == "gru"]
-    assert [layer.parameters["hidden_size"] for layer in layers] == [8, 4]
-
-
-def test_a_graph_that_computes_nothing_is_entered_and_computes_nothing() -> None:
-    found = compiled(compiled_models.path("dropped"))
-    assert not found.unsupported
-    entry, *copies = (call.configuration for call in found.calls)
-    assert entry.kind == "enter_graph"
-    names = [node["op"] for copy in copies for node in copy.parameters["nodes"]]
-    # torch 2.11 copies what a dropout lets through
-    assert names == ([] if torch.__version__ >= "2.14" else ["aten.clone.default"])
 
 
 def test_what_runs_between_graphs_stays_what_it_is() -> None:
@@ -268,15 +191,6 @@ def test_what_runs_between_graphs_stays_what_it_is() -> None:
     assert found.unsupported == {"aten::zeros (between compiled graphs)": 2}
     broken = compiled("tests.bench.test_modes:broken")
     assert broken.unsupported == {"aten::is_nonzero (between compiled graphs)": 1}
-
-
-def test_graphs_are_entered_with_any_number_of_weights() -> None:
-    given = {"input": {"shape": [2, 2], "dtype": "float32"}}
-    few, many = (build(Configuration("enter_graph", {"weights": n}, given)) for n in (4, 400))
-    assert few().shape == many().shape == (2, 2)
-    for wrong in (-1, 10**9, "many", None):
-        with pytest.raises(UnsupportedError, match="cannot be entered"):
-            build(Configuration("enter_graph", {"weights": wrong}, given))
 
 
 def test_what_is_not_compiled_says_so() -> None:

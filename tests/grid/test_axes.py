@@ -84,10 +84,3 @@ EXPECTED = [(5, 0, 3, 1, 0, 2, 1, 1), (1, 2, 0, 1, 0, 2, 0, 1), (6, 4, 0, 1, 0, 
 def test_a_sample_is_the_same_everywhere_and_another_for_another_seed() -> None:
     assert list(islice(spread_points(AXES, 0), 3)) == EXPECTED
     assert list(islice(spread_points(AXES, 1), 3)) != EXPECTED
-
-
-def test_a_sample_ends_where_all_points_were_met() -> None:
-    axes: dict[str, list[Json]] = {"a": [1, 2, 3], "b": [1, 2]}
-    assert set(spread_points(axes, 0)) == set(points(axes))
-    assert list(spread_points({"a": [1]}, 0)) == [(0,)]
-    assert list(spread_points({}, 0)) == [()]

@@ -11,9 +11,8 @@ import pytest
 from opdb.growth import Growth, NotAlikeError, Rule, cached, rules, sizes_of, stands_for
 from opdb.harvest.passes import harvest
 from opdb.kinds.view import spec_bytes
-from opdb.records import Configuration, Workload
+from opdb.records import Workload
 from opdb.spec import ModelSpec
-from tests.compose.test_generation import step
 
 pytest.importorskip("transformers")
 
@@ -42,32 +41,11 @@ def test_a_size_is_a_constant_times_a_product_of_terms() -> None:
         rules([1, 2, 2], terms)[0].at({"batch": 3})
 
 
-def test_two_passes_show_what_grows() -> None:
-    assert Growth([step(512), step(1024)]).grows() == {"relu": {"length"}}
-
-
-def test_passes_in_two_dtypes_are_not_alike() -> None:
-    other = step(1024)
-    spec = {"shape": [2, 1024], "dtype": "bfloat16"}
-    halved = replace(other.calls[0], configuration=Configuration("relu", {}, {"input": spec}))
-    passes = [step(512), replace(other, calls=(halved, *other.calls[1:]))]
-    with pytest.raises(NotAlikeError):
-        Growth(passes).at({**sizes_of(step(512)), "length": 700})
-
-
 def test_a_static_step_grows_with_the_allocated_length_alone() -> None:
     at = [harvested(context=c, cache_length=n) for c, n in ((8, 32), (20, 48), (21, 96))]
     grows = Growth(at).grows()
     assert {"index_copy", "scaled_dot_product_attention"} <= grows.keys()
     assert set().union(*grows.values()) == {"length"}
-
-
-def test_a_dynamic_step_grows_with_the_filled_length() -> None:
-    at = [harvested(context=c, cache="dynamic") for c in (8, 20, 50)]
-    grows = Growth(at).grows()
-    assert grows["cat"] == {"context"}
-    assert grows["scaled_dot_product_attention"] == {"context + 1"}
-    assert "linear" not in grows
 
 
 @pytest.mark.parametrize("cache", ["static", "dynamic"])
@@ -123,13 +101,6 @@ def test_a_static_step_stands_for_those_of_its_batch_and_cache_length() -> None:
     assert not stands_for(step, asked(20, batch=3))
     assert not stands_for(step, {"batch": 2, "context": 20}), "of a dynamic cache"
     assert not stands_for(step, {"batch": 2, "prompt": 20, "length": 96})
-
-
-def test_a_dynamic_step_and_a_prefill_stand_for_no_other() -> None:
-    growing = harvested(TINY, context=20, cache="dynamic")
-    assert not stands_for(growing, {"batch": 2, "context": 21})
-    prefill = harvested(phase="prefill", input_size=(8,), cache_length=96)
-    assert not stands_for(prefill, {"batch": 2, "prompt": 9, "length": 96})
 
 
 def test_a_window_is_full_in_both_or_in_neither() -> None:

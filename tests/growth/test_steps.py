@@ -30,16 +30,6 @@ def test_lengths_reach_from_first_to_last_in_small_ratios(first: int, last: int)
     assert all(high / low <= 1.1 * RATIO or high - low == 1 for low, high in pairs)
 
 
-def test_lengths_lie_in_equal_ratios() -> None:
-    assert lengths(100, 1000) == [100, 178, 316, 562, 1000]
-    assert lengths(5, 9) == [5, 7, 9]
-    assert lengths(9, 5) == [9]
-
-
-def test_three_knots_lie_between_the_ends_of_a_stretch() -> None:
-    assert lengths(1024, 1278, least=4) == [1024, 1082, 1144, 1209, 1278]
-
-
 def call(kind: str, *shape: int) -> Call:
     inputs = {"input": {"shape": list(shape), "dtype": "float32"}}
     return Call(Configuration(kind, {}, inputs), "function")
@@ -77,25 +67,11 @@ def test_a_step_is_what_lies_between_two_choices() -> None:
     assert list(found[1].calls) == [call("relu", 2, 11), call("sigmoid", 11), CHOSEN]
 
 
-def test_calls_without_one_choice_a_token_have_no_steps() -> None:
-    whole = generation(4)
-    twice = {**whole.inputs, "generation": {"cache": "dynamic", "max_new_tokens": 5}}
-    odd = Workload(**{**vars(whole), "inputs": twice})
-    assert steps_of(odd) == []
-    assert benched_calls(odd) == odd.calls
-
-
 def test_a_stretch_ends_where_something_else_grows() -> None:
     steps = steps_of(generation(101, full=40))
     found = [[sizes_of(each)["context"] for each in some] for some in stretches(steps)]
     assert [(each[0], each[-1]) for each in found] == [(10, 40), (41, 109)]
     assert growing(steps[0], steps[1]) == {0: (0, 1), 1: (1,)}
-
-
-def test_steps_that_make_other_calls_are_stretches_of_their_own() -> None:
-    steps = steps_of(generation(9))
-    longer = [*steps[:4], *(Workload(**{**vars(s), "calls": s.calls[1:]}) for s in steps[4:])]
-    assert [len(each) for each in stretches(longer)] == [4, 4]
 
 
 def test_few_of_many_steps_are_benched_and_all_of_few() -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pynvml
 import pytest
 
 from opdb.errors import CannotMeasureError
-from opdb.meters import Reading, nvml
+from opdb.meters import nvml
 from opdb.meters.nvml import (
     BoardState,
     NvmlMeter,
@@ -29,7 +28,6 @@ from opdb.meters.nvml import (
     try_meters,
 )
 from opdb.units import MICRO
-from tests.meters.driver import BOOT_S, RecordedDriver
 from tests.paths import python_path
 
 UUID = "GPU-of-a-test"
@@ -60,22 +58,6 @@ def test_without_the_library_the_message_says_what_to_install() -> None:
     with pytest.raises(CannotMeasureError, match=r"NVML cannot be used .*libnvidia-ml\.so\.1"):
         board_state(UUID)
     assert gpu_names() == []
-
-
-@no_driver
-@pytest.mark.parametrize(
-    "asked",
-    [driver_version, board_states, lambda: try_meters(UUID, 0.1), lambda: PowerRecorder(UUID)],
-)
-def test_whatever_asks_says_that_there_is_no_driver(asked: Callable[[], object]) -> None:
-    with pytest.raises(CannotMeasureError, match="NVML cannot be used"):
-        asked()
-
-
-@no_driver
-def test_the_recorder_passes_the_message_on() -> None:
-    with pytest.raises(CannotMeasureError, match=rf"NVML on {UUID}: NVML cannot be used"):
-        NvmlMeter(UUID)
 
 
 def not_supported(*_: object) -> None:
@@ -203,36 +185,6 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlMeter:
     return NvmlMeter(UUID)
 
 
-def test_a_window_holds_what_the_recorder_answers(
-    recorder: NvmlMeter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[dict[str, Any]] = []
-    answer = {
-        "power": [[1.0, 300.0], [1.1, 310.0]],
-        "counter": [[1.0, 50.0], [1.2, 110.0]],
-        "clock": [1.98e9],
-        "temperature": 41.0,
-        "reasons": ["power limit"],
-        "utilization": 0.5,
-    }
-
-    def ask(request: dict[str, Any]) -> dict[str, Any]:
-        asked.append(request)
-        return answer
-
-    monkeypatch.setattr(recorder, "_ask", ask)
-    assert recorder.window(1.0, 1.2, lag_s=0.02) == Reading(
-        power_samples=((1.0, 300.0), (1.1, 310.0)),
-        counter_edges=((1.0, 0.0), (1.2, 60.0)),
-        clock_samples_hz=(1.98e9,),
-        temperature_c=41.0,
-        throttle_reasons=("power limit",),
-        utilization=0.5,
-        reason=None,
-    )
-    assert asked == [{"window": [1.0, 1.2, 0.02]}]
-
-
 def test_a_board_that_reports_nothing_has_a_reason(recorder: NvmlMeter) -> None:
     reading = recorder.window(0.0, 0.1)
     recorder.close()
@@ -285,26 +237,6 @@ def test_utilization_counts_each_sample_by_its_share_of_the_window(
     assert made.utilization_between(last_s, last_s + 0.1) is None, "after the last"
 
 
-def test_why_the_clock_was_held_back_is_told_by_old_and_new_bindings() -> None:
-    bits = [nvml._reason_bit(name) for name in nvml._REASONS]
-    assert all(bits) and len(set(bits)) == len(bits)
-    assert nvml._reason_bit("NoSuchReason") == 0
-    told = {bits: nvml.throttle_reasons(bits) for bits in (0x4, 0x8, 0x20, 0x40, 0x80, 0x2)}
-    assert told == {
-        0x4: ("software power cap",),
-        0x8: ("hardware slowdown",),
-        0x20: ("software thermal slowdown",),
-        0x40: ("hardware thermal slowdown",),
-        0x80: ("hardware power brake",),
-        0x2: ("application clocks",),
-    }
-    assert nvml.throttle_reasons(0x1) == (), "idle holds nothing back"
-
-
-def test_the_field_of_instant_power_is_the_one_that_nvml_names() -> None:
-    assert nvml.POWER_INSTANT_FIELD == pynvml.NVML_FI_DEV_POWER_INSTANT
-
-
 def test_foreign_processes_are_those_of_others_on_the_board(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -314,25 +246,6 @@ def test_foreign_processes_are_those_of_others_on_the_board(
         "nvitop.Device", lambda *, uuid: SimpleNamespace(processes=lambda: on_boards[uuid])
     )
     assert foreign_processes(UUID) == ["4711 (python3)"]
-
-
-def test_a_ring_that_is_handed_out_whole_again_has_nothing_new(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    mig(monkeypatch, 0)
-    wall_us = int(time.time() / MICRO)
-    kept = [
-        SimpleNamespace(timeStamp=wall_us + n, sampleValue=SimpleNamespace(uiVal=300_000))
-        for n in (-20_000, 0)
-    ]
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (1, kept))
-    made = nvml.power_ring("a handle")
-    for now_s, held in ((0.0, 0), (0.02, 2), (0.03, 2), (0.04, 3)):  # read every 20 ms
-        if now_s == 0.03:
-            value = SimpleNamespace(uiVal=300_000)
-            kept.append(SimpleNamespace(timeStamp=wall_us + 20_000, sampleValue=value))
-        made.poll(now_s)
-        assert [w for _, w in made.samples] == pytest.approx([300.0] * held)
 
 
 LOST = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -356,22 +269,6 @@ def test_a_gpu_that_fell_off_is_one_message(monkeypatch: pytest.MonkeyPatch) -> 
     assert gpu_names() == [], "predictions go on"
 
 
-def test_a_recorder_whose_gpu_falls_off_says_that_there_is_no_power(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    driver = RecordedDriver(monkeypatch)
-    made = PowerRecorder(UUID)
-    for _ in range(100):
-        made.poll()
-        driver.sleep(made.pause_s)
-    asked = [name for name in vars(pynvml) if name.startswith("nvmlDeviceGet")]
-    for name in asked:
-        monkeypatch.setattr(pynvml, name, lost)
-    driver.sleep(1.0)
-    found = made.reply({"window": [BOOT_S + driver.at_s - 0.2, BOOT_S + driver.at_s, 0.0]})
-    assert (found["power"], found["counter"], found["clock"]) == ([], [], [])
-
-
 HANGS = "\ndef nvmlDeviceGetTotalEnergyConsumption(handle): import time; time.sleep(600)\n"
 
 
@@ -388,18 +285,6 @@ def test_a_recorder_that_hangs_in_the_driver_is_one_error(
         made.window(0.0, 0.1)
     made.close()
     assert made._process.poll() == -signal.SIGKILL
-
-
-def test_a_recorder_that_does_not_end_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "pynvml.py").write_text(STAND_IN + HANGS)
-    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
-    made = NvmlMeter(UUID)
-    monkeypatch.setattr(nvml, "CLOSED_WITHIN_S", 0.1)
-    made.close()
-    made._process.wait(timeout=10)
-    assert made._process.returncode == -signal.SIGKILL
 
 
 # Traces of the NVML recorder, on a stand-in for pynvml whose board draws 300 W for ever
@@ -460,25 +345,3 @@ def test_a_trace_has_every_series_with_its_moments(meter: NvmlMeter) -> None:
     assert {round(b[1] - a[1], 6) for a, b in pairwise(trace.counter_edges)} <= {15.0, 30.0}
     assert {round(w) for _, w in trace.instant_samples} == {300}
     assert {hz for _, hz in trace.clock_samples} == {1.5e9}
-
-
-def test_a_counter_that_is_not_to_be_read_is_not(meter: NvmlMeter) -> None:
-    meter.watch("none")
-    start_s = time.monotonic()
-    time.sleep(0.3)
-    silent = meter.trace(start_s, start_s + 0.3)
-    assert silent.counter_edges == () and len(silent.power_samples) >= 5
-    assert silent.instant_samples == (), "nor what nobody asked for"
-    meter.watch("fast")
-    start_s = time.monotonic()
-    time.sleep(0.3)
-    meter.watch("usual")
-    fast = meter.trace(start_s, start_s + 0.3)
-    assert len(fast.counter_edges) >= 4
-    assert len(fast.clock_samples) > 2 * len(silent.clock_samples)
-    reading = meter.window(start_s, start_s + 0.3)
-    assert reading.counter_edges == fast.counter_edges
-    assert reading.clock_samples_hz == tuple(hz for _, hz in fast.clock_samples)
-    assert reading.utilization == pytest.approx(0.4)
-    assert reading.temperature_c == 45
-    assert reading.throttle_reasons == ("software power cap",)

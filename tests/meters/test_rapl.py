@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from opdb.meters import rapl
 from opdb.meters.rapl import RaplMeter, unavailable_reason
 
 RANGE_UJ = 1_000_000
@@ -70,35 +66,6 @@ def test_energy_counts_up_and_through_the_end_of_the_counter(tmp_path: Path) -> 
         assert area == pytest.approx(0.13)
 
 
-def test_a_window_begins_and_ends_with_a_reading(tmp_path: Path) -> None:
-    folder = package(tmp_path, "intel-rapl:0", 0)
-    with closing(RaplMeter(tmp_path)) as meter:
-        for energy_uj in (40_000, 100_000):
-            put(folder, energy_uj)
-            settle(meter)
-    moments = [t for t, _ in meter._edges]
-    assert (moments[-1] - moments[0]) / (len(moments) - 1) < 0.5, "it reads every 20 ms"
-    whole = meter.window(moments[0], moments[-1])
-    assert [t for t, _ in whole.counter_edges] == pytest.approx([t - moments[0] for t in moments])
-    assert (whole.counter_edges[0][1], whole.counter_edges[-1][1]) == pytest.approx((0.0, 0.1))
-    middles = [(a + b) / 2 - moments[0] for a, b in pairwise(moments)]
-    assert [t for t, _ in whole.power_samples] == pytest.approx(middles)
-    last = meter.window(moments[-2], moments[-1])
-    assert len(last.power_samples) == 1
-    assert last.counter_edges[0] == (0.0, 0.0), "joules count from the first reading"
-
-
-def test_readings_are_kept_for_two_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package(tmp_path, "intel-rapl:0", 0)
-    now_s = [1000.0]
-    monkeypatch.setattr(rapl, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    meter = RaplMeter(tmp_path)
-    meter.close()
-    for now_s[0] in (1000.5, 1119.0, 1120.5):
-        meter._poll()
-    assert [t for t, _ in meter._edges] == [1000.5, 1119.0, 1120.5]
-
-
 def test_packages_are_added_and_their_parts_are_not(tmp_path: Path) -> None:
     folders = [
         package(tmp_path, name, 0)
@@ -119,16 +86,6 @@ def test_a_window_without_readings_has_a_reason(tmp_path: Path) -> None:
         reading = meter.window(time.monotonic() - 1000, time.monotonic() - 999)
     assert reading.power_samples == ()
     assert reading.reason == "fewer than two RAPL readings in 1.000 s"
-
-
-def test_close_ends_the_recording(tmp_path: Path) -> None:
-    package(tmp_path, "intel-rapl:0", 0)
-    before = set(threading.enumerate())
-    meter = RaplMeter(tmp_path)
-    [recording] = set(threading.enumerate()) - before
-    assert recording.daemon, "a process that does not close it ends all the same"
-    meter.close()
-    assert set(threading.enumerate()) == before
 
 
 def test_why_it_cannot_be_read(tmp_path: Path) -> None:

@@ -112,60 +112,6 @@ def test_a_window_that_ends_now_is_waited_for_and_no_longer(
     assert trace["samples"][-1][0] > 0.17 and driver.at_s > before_s
 
 
-def test_a_ring_that_stays_silent_is_not_waited_for_for_ever(driver: RecordedDriver) -> None:
-    made = polled(driver, 0.0)
-    found = window(made, 10.0, 11.0)
-    assert found["power"] == []
-    assert driver.at_s == pytest.approx(0.3, abs=0.01)
-    driver.at_s = driver.marks["end"]
-    made.poll()
-    window(made, 10.0, 11.0)
-    assert driver.at_s == pytest.approx(driver.marks["end"] + 0.3, abs=0.01)
-
-
-def test_what_the_ring_held_before_the_recorder_began_is_taken(driver: RecordedDriver) -> None:
-    driver.at_s = 1.0
-    made = PowerRecorder("GPU-of-the-recording")
-    made.poll()
-    held = driver.between("power_samples_mw", 0.0, 1.0)
-    assert [w for _, w in made.power] == pytest.approx([mw / 1000 for _, mw in held])
-    assert [t - BOOT_S for t, _ in made.power] == pytest.approx([at for at, _ in held], abs=STAMP_S)
-
-
-def test_both_ends_of_a_window_belong_to_it(driver: RecordedDriver) -> None:
-    made = recorded(driver)
-    first_s, last_s = made.counter[2][0], made.counter[7][0]
-    found = made.reply({"window": [first_s, last_s, 0.0]})
-    assert [t for t, _ in found["counter"]] == [made.counter[n][0] - first_s for n in range(2, 8)]
-    clocks = [hz for t, hz, _ in made.clock if first_s <= t <= last_s]
-    assert len(found["clock"]) == len(clocks) > 100
-    first_s, last_s = made.power[20][0], made.power[30][0]
-    found = made.reply({"window": [first_s, last_s, 0.0]})
-    assert len(found["power"]) == 11
-    trace = made.reply({"trace": [first_s, last_s]})
-    assert [t for t, _ in trace["samples"]] == [made.power[n][0] - first_s for n in range(20, 31)]
-
-
-def test_readings_are_kept_for_two_minutes(driver: RecordedDriver) -> None:
-    made = PowerRecorder("GPU-of-the-recording")
-    for driver.at_s in (0.0, 1.0, 120.5, 121.0):
-        made.poll()
-    assert [t - BOOT_S for t, _, _ in made.clock] == [1.0, 120.5, 121.0]
-
-
-def test_polling_is_as_often_as_asked(driver: RecordedDriver) -> None:
-    made = PowerRecorder("GPU-of-the-recording")
-    made.poll()
-    assert made.pause_s == 0.004 and not made.instant
-    assert made.reply({"watch": ["fast", True]}) == {}
-    assert made.pause_s == 0.0
-    made.poll()
-    assert len(made.instant) == 1
-    made.reply({"watch": ["none", False]})
-    made.poll()
-    assert made.pause_s == 0.004 and len(made.instant) == 1
-
-
 def test_a_trace_has_each_series_in_its_unit(driver: RecordedDriver) -> None:
     made = recorded(driver)
     start_s, end_s = at_the_limit(driver)

@@ -54,14 +54,6 @@ def test_without_any_power_every_reason_is_told() -> None:
     assert nothing.reason == "samples failed a test: slow; no driver"
 
 
-def test_it_is_the_meter_behind_in_all_else() -> None:
-    behind = Whole()
-    meter = TrustedMeter(behind, {"samples": "slow"})
-    assert meter.name == "whole"
-    meter.close()
-    assert behind.closed
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_no_board_can_have_drawn_is_no_power(fault: str) -> None:
     change, said = FAULTS[fault]
@@ -102,16 +94,12 @@ CONTRADICTS = "the meters contradict each other: samples {} W, counter {}"
         (drawn((0.0, 1401.0), ()), "the meter reads 1401 W, which this board cannot draw"),
         (drawn((0.5, -1.0), ()), "the meter reads -1 W, which this board cannot draw"),
         (drawn((0.0, 0.0), ()), "the meter reads 0 W all the time"),
-        (drawn((0.5, 0.0), ()), None),
         (drawn((), (0.0, 350.0)), None),
-        (drawn((), (5e6, 5e6 + 350.0)), None),  # since the driver was loaded
         (drawn((), (0.0, 350.5)), "the energy counter reads 1402 W, which this board cannot draw"),
-        (drawn((), (0.0, 0.0, 90.0)), None),
         (drawn((300.0,), (0.0, 90.0, 60.0)), "the energy counter went back by 30 J"),
         (drawn((300.0,), (0.0, 500.0, 1000.0)), None),  # too few updates to be held against it
         (drawn((200.0, 400.0), (0.0, 150.0, 150.0, 450.0)), None),
         (drawn((200.0, 400.0), (0.0, 0.0, 90.0, 453.0)), CONTRADICTS.format(300, 604)),
-        (drawn((300.0, 300.0), (0.0, 99.0, 99.0, 112.5)), None),
         (drawn((200.0, 400.0), (0.0, 9.0, 9.0, 108.0)), CONTRADICTS.format(300, 144)),
     ],
 )
@@ -135,22 +123,8 @@ class Counting:
         """Do nothing."""
 
 
-def test_a_counter_gives_power_from_two_updates_on() -> None:
-    assert TrustedMeter(Counting((0.0, 90.0)), {}).window(0.0, 1.0).reason is None
-    assert TrustedMeter(Counting((0.0,)), {}).window(0.0, 1.0).reason == "no power sample"
-
-
 def test_twice_the_power_limit_is_the_most() -> None:
     most = TrustedMeter(Counting((0.0, 350.0)), {}, LIMIT_W).window(0.0, 1.0)
     assert len(most.counter_edges) == 2
     more = TrustedMeter(Counting((0.0, 351.0)), {}, LIMIT_W).window(0.0, 1.0)
     assert more.reason == "the energy counter reads 1404 W, which this board cannot draw"
-
-
-def test_where_no_limit_is_known_a_million_watts_are_too_many() -> None:
-    faulty = FaultyMeter(ReplayMeter(TRACE), FAULTS["reads a million watts"][0])
-    reading = TrustedMeter(faulty, {}).window(3.7, 4.9)
-    assert reading.reason == "the meter reads 1e+06 W, which this board cannot draw"
-    most = TrustedMeter(Counting((0.0, 25_000.0)), {}).window(0.0, 1.0)
-    assert len(most.counter_edges) == 2, "100 kW can be"
-    assert TrustedMeter(Counting((0.0, 25_000.1)), {}).window(0.0, 1.0).counter_edges == ()

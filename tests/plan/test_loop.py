@@ -6,34 +6,19 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from opdb.bench import run as rounds
-from opdb.bench.plan import BenchRequest
-from opdb.bench.run import BenchResult, bench
 from opdb.bench.session import detect
 from opdb.harvest.passes import harvest
-from opdb.plan import loop
-from opdb.plan.loop import BuildModel, BuildRequest, Built, build, of_model
+from opdb.plan.loop import BuildModel, BuildRequest, Built, build
 from opdb.plan.survey import EPSILON, Demand, SurveyStep, rank
-from opdb.records import Configuration, Harvest, Mode, Stored
+from opdb.records import Configuration
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
-from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, TANH, workload
+from tests.bench.calls import HUGE, IMPOSSIBLE, RELU, workload
 from tests.heard import Heard
-
-
-def test_a_model_is_asked_for_by_its_calls_and_its_workloads() -> None:
-    plain = workload(CONV, RELU, CONV)
-    captured = replace(workload(RELU, TANH), captured=True)
-    alone = of_model(BenchRequest(), Stored(Harvest(plain), 0, None))
-    assert (alone.configurations, alone.workloads) == ([CONV.key, RELU.key], [plain.key])
-    both = of_model(BenchRequest(retry=True), Stored(Harvest(plain, captured), 0, None))
-    assert both.configurations == [CONV.key, RELU.key, TANH.key]
-    assert both.workloads == [plain.key, captured.key] and both.retry
-
 
 MLP = ModelSpec("mlp", input_size=(16,))
 REQUEST = BuildRequest(0.01)
@@ -85,29 +70,6 @@ def test_what_failed_is_tried_again_when_asked(store: Store) -> None:
     assert [v.configuration for v in heard.visits] == [HUGE.key], "once, and not in a circle"
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph"])
-def test_a_build_benches_for_its_own_models_and_host_times_only_where_its_mode_waits_for_the_host(
-    store: Store, mode: Mode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.save_workload(workload(RELU, name="other"))
-    asked: list[BenchRequest] = []
-
-    def noted(store: Store, request: BenchRequest, *given: Any) -> BenchResult:
-        asked.append(request)
-        return bench(store, request, *given)
-
-    monkeypatch.setattr(loop, "bench", noted)
-    # Not run: a processor has no CUDA graphs.
-    job = BuildModel(MLP, harvest(MLP))
-    store.save_workload(job.workload)
-    build(store, [job], replace(REQUEST, mode=mode, runs=0), "cpu", Heard())
-    assert asked and all(request.workloads == [job.workload.key] for request in asked)
-    assert all(request.host_times == (mode == "eager") for request in asked)
-    for request in asked:
-        time_s, energy_j = request.wholes[job.workload.key]
-        assert time_s > 0 and energy_j >= 0, "a part of the sum is held to the whole"
-
-
 def test_so_many_models_are_run_as_are_asked_for_drawn_by_their_keys(store: Store) -> None:
     sizes = [ModelSpec("mlp", input_size=(size,)) for size in (8, 16, 24)]
     jobs = [BuildModel(request, harvest(request)) for request in sizes]
@@ -129,13 +91,6 @@ def test_so_many_models_are_run_as_are_asked_for_drawn_by_their_keys(store: Stor
     assert every.runs == 1
 
 
-def test_slices_begin_with_one_step_at_least() -> None:
-    steps = [SurveyStep(str(n), 0.0, 2.0) for n in range(9)]
-    assert [step.key for step in loop._first_of(steps, 5.0)] == ["0", "1"]
-    assert [step.key for step in loop._first_of(steps, 0.1)] == ["0"]
-    assert loop._first_of(steps, 100.0) == steps
-
-
 def test_a_run_of_this_board_is_not_repeated_one_of_another_does_not_count(store: Store) -> None:
     job = BuildModel(MLP, harvest(MLP))
     first, _ = built(store, REQUEST, job)
@@ -144,18 +99,6 @@ def test_a_run_of_this_board_is_not_repeated_one_of_another_does_not_count(store
     board = detect("cpu").board.uuid
     assert [c.board.uuid for c in store.campaigns()] == [board] * len(store.campaigns())
     assert second.standings[0].run == "ok"
-
-
-def test_a_model_that_has_no_time_left_is_not_run_and_not_met(store: Store) -> None:
-    job = BuildModel(MLP, harvest(MLP))
-    built(store, REQUEST, job)
-    other = BuildModel(
-        ModelSpec("mlp", input_size=(8,)), harvest(ModelSpec("mlp", input_size=(8,)))
-    )
-    found, _ = built(store, replace(REQUEST, target=0.9, gpu_seconds=0.0), job, other)
-    assert found.stopped is not None
-    assert [s.run for s in found.standings] == ["ok", None]
-    assert not found.standings[1].meets(0.01) and found.standings[1].left
 
 
 # The order of measuring: what is asked is reached, cheaply, and nothing is in it for nothing
@@ -187,23 +130,6 @@ def test_the_largest_share_comes_first_and_what_is_not_needed_never() -> None:
 def test_what_serves_two_models_goes_before_what_serves_one() -> None:
     one, other = demand("one", 0.5, a=0.5, b=0.5), demand("other", 0.5, b=0.5, c=0.5)
     assert keys(rank([one, other], ONES)) == ["b"]
-
-
-def test_what_is_cheap_goes_before_what_is_dear() -> None:
-    one = demand("one", 0.5, a=0.5, b=0.5)
-    assert keys(rank([one], {"a": 1.0, "b": 0.1})) == ["b"]
-
-
-def test_each_quantity_is_to_reach_the_goal() -> None:
-    shares = {"a": (0.9, 0.1), "b": (0.05, 0.85), "c": (0.05, 0.05)}
-    found = rank([Demand("one", shares, (0.0, 0.0), 0.9)], ONES)
-    assert sorted(keys(found)) == ["a", "b"]
-
-
-def test_what_cannot_be_had_is_done_without() -> None:
-    one = demand("one", 0.9, a=0.5, b=0.3, c=0.2)
-    found = rank([one], {"a": 1.0, "b": 1.0})
-    assert sorted(keys(found)) == ["a", "b"], "as far as it goes"
 
 
 def test_pins_come_first_and_stay() -> None:

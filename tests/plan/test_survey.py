@@ -5,23 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from opdb.bench.plan import BenchRequest
-from opdb.bench.run import bench
-from opdb.bench.session import current_settings, detect
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.plan.survey import Estimated, base_power_w, configurations_of, costs_on, prices, survey
 from opdb.predict.predictor import predictor_for
-from opdb.predict.sizes import DOUBT, FARTHEST, shares_of, sizes_of
+from opdb.predict.sizes import DOUBT, FARTHEST, sizes_of
 from opdb.records import Configuration, Cost, Workload, mean_of
-from opdb.significance import Significance
 from opdb.store import open_store
 from tests import published
-from tests.bench.calls import CONV, RELU, TANH, workload
-from tests.heard import Heard
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +27,6 @@ def known() -> tuple[list[Workload], dict[str, Cost]]:
 
 def counts(workload: Workload) -> dict[str, int]:
     return {c.key: count for c, count in workload.occurrences().items()}
-
-
-def test_what_was_measured_is_as_measured(known: tuple[list[Workload], dict[str, Cost]]) -> None:
-    workloads, costs = known
-    sizes = sizes_of(configurations_of(workloads).values(), costs)
-    for key, cost in costs.items():
-        size = sizes[key]
-        assert size.doubt == 1
-        assert size.time_s == cost.time_s.mean
-        assert cost.dynamic_energy_j is None or size.dynamic_energy_j >= 0
 
 
 def test_what_was_not_is_sized_by_its_kin_and_doubted(
@@ -110,22 +93,6 @@ def test_where_nothing_is_measured_the_order_of_sizes_is_right(
     assert statistics.mean(agreeing) > 0.8
 
 
-def test_shares_add_up_and_doubt_takes_from_what_is_measured(
-    known: tuple[list[Workload], dict[str, Cost]],
-) -> None:
-    workloads, costs = known
-    [workload] = [w for w in workloads if (w.name, w.batch_size) == ("alexnet", 32)]
-    keys = list(counts(workload))
-    some = {key: costs[key] for key in keys[::2]}
-    sizes = sizes_of(workload.occurrences(), some)
-    plain = shares_of(counts(workload), sizes, 120.0)
-    doubted = shares_of(counts(workload), sizes, 120.0, doubted=True)
-    for shares in (plain, doubted):
-        for quantity in (0, 1):
-            assert sum(both[quantity] for both in shares.values()) == pytest.approx(1)
-    assert sum(doubted[key][0] for key in some) < sum(plain[key][0] for key in some)
-
-
 def test_prices_are_medians_of_the_published_visits() -> None:
     with open_store(str(published.database())) as store:
         found = prices(store, published.DEVICE)
@@ -145,33 +112,6 @@ def test_prices_are_medians_of_the_published_visits() -> None:
 
 
 pytestmark = pytest.mark.usefixtures("short")
-
-
-def test_one_workload_is_planned_by_itself_beside_what_others_have_measured(
-    tmp_path: Path,
-) -> None:
-    """As on a GPU, where kinds that cost the host alone are planned as well."""
-    measured, pending = workload(CONV, RELU), workload(RELU, TANH, name="other")
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        for each in (measured, pending):
-            store.save_workload(each)
-        bench(store, BenchRequest(device="cpu", configurations=[CONV.key, RELU.key]), Heard())
-        both = [measured, pending]
-        known = survey(store, detect("cpu").device, both, current_settings())
-    alone = replace(known, energy=True).only(pending)
-    assert list(alone.costs) == [RELU.key]
-    assert alone.pending == [TANH.key]
-    steps = alone.plan({pending.key: 1.0}, Significance())
-    assert [step.key for step in steps] == [TANH.key]
-
-
-def test_nothing_is_covered_where_no_operator_describes_a_call(tmp_path: Path) -> None:
-    unknown = replace(workload(), unsupported={"torch.kron": 1})
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        store.save_workload(unknown)
-        known = survey(store, detect("cpu").device, [unknown], current_settings())
-    found = known.coverage(unknown)
-    assert (found.calls, found.time, found.least()) == (0, 0, 0)
 
 
 @pytest.mark.slow

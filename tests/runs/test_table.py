@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from opdb import workers
-from opdb.algorithms.names import algorithm_named
 from opdb.bench.driver import DriverWork
 from opdb.bench.model import AlikeRuns, ModelWork, RunOptions
 from opdb.bench.session import detect
@@ -26,26 +24,10 @@ from opdb.runs import DriverOptions, ModelPolicy, ModelRunSpec, RunTable
 from opdb.spec import ModelSpec
 from opdb.store import RunState, Store, open_store
 from opdb.store.claims import Claims, held, this_worker
-from opdb.studies import modes
-from opdb.studies.sweep.request import SweepPolicy, SweepSpec
-from opdb.studies.train.rows import BackendDevice, Combination, MatrixPolicy, TrainingSpec
 from opdb.workers import Crew, Make, Work
-from tests import published
 from tests.store import samples
 from tests.store.conftest import fill
 from tests.workers import short
-
-
-def test_claims_name_the_study_and_the_run() -> None:
-    sweep = SweepSpec(ModelSpec("m"), "key", 224, algorithm_named("fft tiling"), "graph")
-    assert (SweepPolicy(()).scope("gpu"), sweep.key) == ("sweep gpu", "sweep graph fft_tiling key")
-    training = TrainingSpec(Combination("mlp", 8), BackendDevice("cpu", "x86"))
-    assert MatrixPolicy(()).scope("x86") == "train x86"
-    assert training.key == "matrix mlp-b8-fp32-cpu"
-    boards = ("GPU-2", "GPU-1")
-    run = ModelRunSpec(ModelSpec("m"), "key", "eager", boards)
-    assert run.key == ModelRunSpec(ModelSpec("m"), "key", "eager", boards[::-1]).key
-    assert ModelPolicy((), ()).scope("gpu") == "runs gpu"
 
 
 def test_the_last_good_run_counts_else_the_last() -> None:
@@ -83,27 +65,6 @@ def test_the_last_good_run_counts_else_the_last() -> None:
     assert [claimed.state(specs[name]) for name in "ae"] == ["running", "running"]
     assert claimed.pending(every, retry=True, again=True) == [specs[name] for name in "bcd"]
     assert claimed.pending(every) == []
-
-
-def test_each_question_finds_its_runs_among_the_published_ones() -> None:
-    with open_store(str(published.default_database()), create=False) as store:
-        counts: Counter[str] = Counter()
-        for board in store.boards():
-            campaigns = store.campaigns(board.device, board=board.uuid)
-            policy = ModelPolicy((board.device,), (board.uuid,))
-            table = RunTable(policy, policy.runs(store))
-            runs = store.model_runs(device=board.device, board=board.uuid)
-            for run in runs:
-                spec = ModelRunSpec(ModelSpec("m"), run.workload, run.mode, policy.boards)
-                counts[table.state(spec)] += 1
-                assert table.pending([spec], retry=True) == (
-                    [] if table.state(spec) == "done" else [spec]
-                )
-            for torch in {campaign.environment.get("torch") for campaign in campaigns}:
-                ids = {c.id for c in campaigns if c.environment.get("torch") == torch}
-                counted = modes.policy(board, torch).runs(store)
-                assert {run.id for run in counted} == {r.id for r in runs if r.campaign in ids}
-        assert set(counts) >= {"done", "unsupported"}
 
 
 def run(store: Store, name: str, campaign: str, **changes: object) -> None:
@@ -258,12 +219,6 @@ def test_the_work_ends_at_a_run_that_may_not_begin(store: Store) -> None:
     made = work.run(store, specs, None, NOBODY, may_begin=lambda s: s.request.name == "a")
     assert [spec for spec, _ in made] == specs[:1] and work.happened[1:] == ["a"]
     assert held(store) == []
-
-
-def test_a_run_that_another_took_over_is_left_to_it(store: Store) -> None:
-    specs = specs_of(store, "a", "b")
-    work = Noting(POLICY, lost=frozenset({specs[0].key}))
-    assert [spec for spec, _ in work.run(store, specs, None, NOBODY)] == specs[1:]
 
 
 def of_another(store: Store, monkeypatch: pytest.MonkeyPatch, spec: ModelRunSpec) -> Claims:

@@ -108,22 +108,6 @@ def test_an_energy_that_was_not_read_is_missing_with_its_reason() -> None:
     assert told["mean_ms"] is not None and told["reason"] == "no power: no meter"
 
 
-def test_layers_that_waited_for_the_host_are_told_by_the_pass_in_a_graph() -> None:
-    """Three kernels and three layers add some 10 µs; what is beyond that was waited for."""
-    told = "layers in place add up to 1.9 passes: they most likely waited for the host"
-    slow = {**(RUN.layers or {}), "fc": 0.013}
-    assert overall(row(replace(RUN, layers=slow)))["reason"] == told
-    for calm in (
-        replace(RUN, layers={**(RUN.layers or {}), "fc": 0.00334}),
-        replace(RUN, layers=slow, mode="eager"),
-        replace(RUN, layers=slow, kernels=None),
-        replace(RUN, layers=None),
-    ):
-        assert overall(row(calm))["reason"] is None
-    many = {"gemv": 9000}
-    assert overall(row(replace(RUN, layers=slow, kernels=many)))["reason"] is None
-
-
 def test_layers_have_their_share_of_all_that_was_timed() -> None:
     first, second = LAYERS.documents(row().layers(CONVOLUTIONS))
     assert first == {

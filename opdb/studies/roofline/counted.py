@@ -20,9 +20,6 @@ from opdb.studies.roofline.peaks import MEMORY
 from opdb.tables import RATIO, Column, Report, Rows, Table
 from opdb.units import plural, show, show_share
 
-FAR = 0.15
-"""Bytes that differ by a larger share of those counted are told of."""
-
 
 @dataclass(frozen=True)
 class CountedCall:
@@ -44,11 +41,6 @@ class CountedCall:
         """Operations that counters saw over those counted; None where none is counted."""
         seen = self.counters.all_flops
         return None if seen is None or not self.flops else seen / self.flops
-
-    @property
-    def is_far(self) -> bool:
-        ratio = self.bytes_ratio
-        return ratio is not None and abs(ratio - 1) > FAR
 
 
 def launching(workloads: Iterable[Workload]) -> dict[str, Configuration]:
@@ -219,17 +211,6 @@ OPERATORS: Table[CountedCall] = Table(
 """An operator as counted, and as hardware counters saw it."""
 
 
-def _after_number(column: Column[CountedCall]) -> Column[tuple[int, CountedCall]]:
-    return Column(title=column.title, text=lambda row: column.cell(row[1]))
-
-
-NUMBERED: Table[tuple[int, CountedCall]] = Table(
-    Column(title="", text=lambda row: row[0]),
-    *(_after_number(column) for column in OPERATORS.columns if column.title is not None),
-)
-"""The same, by a number that the lines below the table refer to."""
-
-
 @dataclass(frozen=True)
 class CountersSeen(Report):
     """What counters saw of models: profiles by configuration, and beside what is counted.
@@ -257,21 +238,13 @@ class CountersSeen(Report):
         }
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
-        numbered = list(enumerate(self.compared[:HEAVIEST], start=1))
         yield f"a call as counted, and as hardware counters saw it ({self.device})"
-        yield Rows(NUMBERED, numbered)
+        yield Rows(OPERATORS, self.compared[:HEAVIEST])
         if len(self.compared) > HEAVIEST:
             more = plural(len(self.compared) - HEAVIEST, "more configuration")
             yield f"… and {more} (all with --json)"
         if (difference := median_difference(self.compared[:HEAVIEST])) is not None:
             yield f"bytes: median difference {show_share(difference)} of those counted"
-        far = [(number, each) for number, each in numbered if each.is_far]
-        if far:
-            yield f"memory saw bytes that differ by more than {show_share(FAR)} of:"
-        for number, each in far:
-            less = each.bytes_ratio is not None and each.bytes_ratio < 1
-            why = "less: a cache held some" if less else "more: some moved more than once"
-            yield f"  {number} {each.configuration.title}, {why}; kernels {', '.join(each.kernels)}"
         if self.missing:
             missing = plural(len(self.missing), "more configuration")
             yield f"no counter saw anything of {missing}"

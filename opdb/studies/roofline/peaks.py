@@ -224,14 +224,7 @@ def read_peaks(path: Path, base_power_w: float | None) -> Peaks:
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
-    def pairs(given: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in given]
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(f"{path}: key {name!r} is there {names.count(name)} times")
-        return dict(given)
-
-    document = parse_json(path, text, object_pairs_hook=pairs)
+    document = parse_json(path, text)
     if not isinstance(document, dict):
         raise InputError(
             f"{path}: found {shown(document)}; a peaks file is one mapping: {', '.join(_ALLOWED)}"

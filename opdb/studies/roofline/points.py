@@ -515,18 +515,6 @@ def _notes(models: Sequence[ModelRoofline], peaks: Peaks) -> tuple[str, ...]:
     computing = {p.unit or "whole numbers" for p in working if p.flops}
     for unit in sorted(computing - peaks.flops_per_s.keys()):
         found.append(f"no peak is known for {unit}: what computes in it has no roof")
-    if working and MEMORY not in peaks.bytes_per_s:
-        found.append("no peak is known for memory: nothing has a roof")
-    if peaks.base_power_w is None:
-        found.append("base power is not known: there is no roof for energy")
-    else:
-        for unit in sorted(computing & (peaks.flops_per_s.keys() - peaks.flops_per_j.keys())):
-            found.append(
-                f"no energy of an operation is known for {unit}: no roof for energy (no operator "
-                "that was measured in it reaches half of its peak)"
-            )
-        if MEMORY in peaks.bytes_per_s and MEMORY not in peaks.bytes_per_j:
-            found.append("no energy of a byte is known for memory: no roof for energy")
     above = [p for p in working if p.measured.time and p.measured.time.reached > ABOVE]
     if above:
         found.append(

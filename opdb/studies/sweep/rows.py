@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from opdb.studies.sweep.measuring import Verification
 
 
-LONGEST_GAP_S = 2.2e-6
-"""Seconds that a launch and the events around a layer add at most in place, where nothing waits.
-
-In 522 of 534 runs on an H200 they added 0.6 to 1.85 µs a kernel and layer, in 12 that waited 2.4 to
-10.4 µs.
-"""
-
-
 @dataclass(frozen=True)
 class CellPrediction:
     """What operators say of a cell: time (s) and energy (J) of a pass, where they are measured."""
@@ -112,26 +104,8 @@ class SweepRow:
         said = [whole] if whole else []
         elsewhere = self.elsewhere.values()
         said += sorted({each["why"] for each in elsewhere if each["why"] not in whole})
-        passes = self._passes_waited
-        if passes is not None:
-            told = f"layers in place add up to {passes:.1f} passes"
-            said.append(f"{told}: they most likely waited for the host")
         said += [flag for flag in self.run.flags if flag.startswith("no power")]
         return "; ".join(said) or None
-
-    @property
-    def _passes_waited(self) -> float | None:
-        """How many passes the layers in place add up to, where their device waited for the host.
-
-        A pass in a CUDA graph never waits. None where the layers did not either, as far as told.
-        """
-        cost, kernels = self.cost, self.run.kernels
-        if self.run.mode != "graph" or cost is None or not self.run.layers or not kernels:
-            return None
-        in_place_s = sum(self.run.layers.values())
-        gaps = sum(kernels.values()) + len(self.run.layers)
-        waited = in_place_s > cost.time_s.mean + gaps * LONGEST_GAP_S
-        return in_place_s / cost.time_s.mean if waited else None
 
     def layers(self, layers: Sequence[LayerFacts]) -> list[LayerTime]:
         times = self.run.layers
@@ -479,12 +453,6 @@ class SweepStanding(Report):
         between = f", sizes {min(sizes)} to {max(sizes)}" if sizes else ": no sweep yet"
         yield f"{self.device}{between}"
         yield Rows(STANDINGS, self.groups)
-        if each := [seconds for group in self.groups for seconds in group.took_s]:
-            yield (
-                f"{plural(len(each), 'run')} took {sum(each):.0f} s: "
-                f"{statistics.fmean(each):.2f} s each in the mean, "
-                f"{statistics.median(each):.2f} s in the median"
-            )
 
 
 def verdict(each: Verification) -> str:

@@ -206,9 +206,8 @@ def load_matrix(path: Path, *, allow_code: bool = False) -> list[Combination]:
     for each in said:
         for combination in _combinations(each):
             found.setdefault(combination.label(combination.backend), combination)
-    if not allow_code:
-        for model in dict.fromkeys(combination.model for combination in found.values()):
-            checked(ModelSpec(model, named_in=str(path)))
+    for model in dict.fromkeys(combination.model for combination in found.values()):
+        checked(ModelSpec(model, named_in=None if allow_code else str(path)))
     return sorted(found.values(), key=lambda combination: combination.number)
 
 
@@ -230,27 +229,9 @@ def _wrong(mapping: Mapping[str, Any], at: str) -> list[str]:
                 near = isinstance(each, str) and nearest(each, key.words)
                 advice = f"; {near}" if near else ""
                 problems.append(f"{at}{where}: found {shown(each)}; allowed: {key.allowed}{advice}")
-            elif reason := _REASONS.get(name, lambda _: None)(each):
-                problems.append(f"{at}{where}: {reason}")
+            elif name == "images" and each is not None and not Path(each).is_dir():
+                problems.append(f"{at}{where}: found {each!r}; there is no such folder")
     return problems
-
-
-def _no_model(name: str) -> str | None:
-    try:
-        checked(ModelSpec(name))
-    except InputError as error:
-        return str(error)
-    return None
-
-
-def _no_folder(folder: str | None) -> str | None:
-    if folder is None or Path(folder).is_dir():
-        return None
-    return f"found {folder!r}; there is no such folder; allowed: {_FOLDER}"
-
-
-_REASONS: Mapping[str, Callable[[Any], str | None]] = {"models": _no_model, "images": _no_folder}
-"""Says of a value of the right form why it is not allowed."""
 
 
 def _places(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -551,21 +532,6 @@ def remarks_of(lines: Sequence[JoinedRuns]) -> list[str]:
     ]
 
 
-def mixed(made: Iterable[MatrixRun]) -> list[str]:
-    """Say where figures of one table come from several boards, hosts or versions of torch."""
-    campaigns = [each.campaign for each in made if each.campaign is not None]
-    kinds = (
-        ("boards", {c.board.uuid for c in campaigns}),
-        ("hosts", {c.host.id for c in campaigns}),
-        ("versions of torch", {str(c.environment.get("torch")) for c in campaigns}),
-    )
-    return [
-        f"runs come from {len(found)} {what}: {', '.join(sorted(found))}"
-        for what, found in kinds
-        if len(found) > 1
-    ]
-
-
 def request_of(cell: TrainingSpec, *, allow_code: bool) -> ModelSpec:
     """Return the model and workload that a run trains.
 
@@ -802,12 +768,10 @@ class MatrixReport(Report):
         lines = lines_of(self.runs)
         yield Rows(LINES, lines)
         yield from remarks_of(lines)
-        yield from mixed(self.runs)
 
     def markdown(self, title: str) -> str:
         lines = lines_of(self.runs)
-        remarks = [*remarks_of(lines), *mixed(self.runs)]
-        below = "".join(f"- {in_markdown(remark)}\n" for remark in remarks)
+        below = "".join(f"- {in_markdown(remark)}\n" for remark in remarks_of(lines))
         return f"# {title}\n\n{LINES.markdown(lines)}" + (f"\n{below}" if below else "")
 
     def check(self) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from torch import Tensor, nn
 
 from opdb.store import open_store
 from tests.cli.conftest import Opdb, read
 from tests.compiled import compiled_models
-from tests.own import model
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -76,20 +73,6 @@ def test_what_was_not_harvested_for_the_device_says_how(opdb: Opdb) -> None:
 
 MODEL = ("resnet18", "--batch-size", 32)
 HERE, OWN = "tests.harvest.test_graphs", "tests.cli.test_compiled"
-
-
-
-
-def part(m: Any, x: Tensor) -> Tensor:
-    x = m.linear(x)
-    print(end="")
-    return x * 2
-
-
-@model((2, 8), linear=lambda: nn.Linear(8, 8))
-def nested(m: Any, x: Tensor) -> Tensor:
-    """Break off in a function that is called twice."""
-    return part(m, part(m, x + 1)).relu()
 
 
 @pytest.fixture

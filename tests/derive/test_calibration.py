@@ -3,85 +3,33 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from opdb.bench.run import ANCHORS
 from opdb.derive.calibration import (
-    LEAST_ANCHOR,
-    NEAR_A_PEAK,
     BoardRecord,
     Ratings,
-    Rise,
     Wave,
-    _wave_ratio,
     base_power_test,
-    best_mean_w,
-    bounds_of,
-    counter_power_w,
     crossing_s,
     distrusted,
     expected_energy_j,
     facts_of,
-    highest,
     idle_clock_test,
     limit_times_s,
     mean_power_w,
-    part_of,
     period_s,
-    polling_test,
     power_meter,
     resident_bytes,
-    rise_of,
-    square_test,
     steady_tests,
-    step_test,
 )
 from opdb.derive.calibration import tests_of as judged
-from opdb.kinds import KINDS
-from opdb.records import Device, MeterTest, Series, Trace
-from tests.store import samples
-
-
-def test_the_anchors_are_those_of_a_bench() -> None:
-    """Derived from visits without the registry, their work is written down."""
-    by_key = {each.key[:12]: each for each in ANCHORS}
-    assert set(by_key) >= {LEAST_ANCHOR, *(key for key, _, _ in NEAR_A_PEAK.values())}
-    for fact, (key, work, _) in NEAR_A_PEAK.items():
-        anchor = by_key[key]
-        kind = KINDS[anchor.kind]
-        count = kind.bytes_moved if fact == "copy_bytes_per_s" else kind.flops
-        assert work == count(anchor)
-
-
-def test_nothing_seen_leaves_what_the_device_allows() -> None:
-    device = Device("d", "D", "cuda", 400.0, None, 1000, None)
-    assert bounds_of(device, [], []) == {
-        "limit_power_w": (200.0, 420.0),
-        "base_power_w": (0.0, 500.0),
-        "l2_resident_bytes": (200.0, 2000.0),
-    }
-    unknown = replace(device, power_limit_w=None, l2_bytes=None)
-    assert set(bounds_of(unknown, [], []).values()) == {(0.0, math.inf)}
-
-
-def test_a_product_in_tf32_says_nothing_of_float32() -> None:
-    key, work, _ = NEAR_A_PEAK["matmul_float32_flops_per_s"]
-    stretch = replace(samples.STRETCH, calls_per_replay=2, replay_times_s=(0.2, 0.2, 0.2))
-    visit = samples.visit(stretch=stretch, setting='{"tf32_matmul":false}')
-    visit = replace(visit, configuration=key)
-    found = bounds_of(samples.DEVICE, [visit], [])["matmul_float32_flops_per_s"]
-    assert found == pytest.approx((0.75 * work / 0.1, 2 * work / 0.1))
-    in_tf32 = replace(visit, setting='{"tf32_matmul":true}')
-    assert "matmul_float32_flops_per_s" not in bounds_of(samples.DEVICE, [in_tf32], [])
-
+from opdb.records import MeterTest, Series, Trace
 
 MIB = 2**20
 STEP_S = 0.0005
@@ -321,28 +269,6 @@ def test_of_two_meters_the_samples_are_the_measure() -> None:
     assert power_meter(tests)[0] == "samples"
 
 
-def test_without_waves_or_values_there_is_nothing_to_tell() -> None:
-    test = square_test(replace(Made().record(), squares=()), "samples")
-    assert test.passed is None and test.words.startswith("not made: ")
-    assert "saw too little of any wave" in test.words
-    assert highest(()) is None and highest(((0.0, 3.0), (1.0, 5.0), (2.0, 4.0))) == 5.0
-
-
-def test_a_counter_that_is_silent_when_left_alone_is_not_compared() -> None:
-    record = Made().record()
-    silent = replace(record.steady["none"], counter_edges=())
-    test = polling_test({**record.steady, "none": silent})
-    assert (test.name, test.passed) == ("counter: polling", None)
-    assert test.words == "not made: the energy counter gave too few edges when it was left alone"
-
-
-def test_an_edge_seen_half_a_period_late_counts() -> None:
-    """Of edges a second apart: at 1.5 s it was read in time, later than that it was not."""
-    edges = tuple((float(n), 100.0 * n) for n in range(6))
-    assert counter_power_w((*edges, (6.5, 1000.0))) != pytest.approx(100.0)
-    assert counter_power_w((*edges, (6.75, 1000.0))) == pytest.approx(100.0)
-
-
 def test_a_clock_is_back_when_it_is_held_no_more() -> None:
     record = Made().record()
     clocks = ((0.0, 1.98e9), (1.0, 1.5e9), (2.1, 1.98e9), (2.3, 1.5e9), (2.5, 1.98e9))
@@ -369,42 +295,6 @@ def test_what_a_board_does_not_report_is_no_failure() -> None:
     assert facts["limit_pull_down_s"] == pytest.approx(0.3), "against the highest clock seen"
 
 
-def test_a_meter_that_does_not_follow_a_load_is_not_held_against_waves() -> None:
-    made = Made(samples=stuck)
-    square = all_tests(made)["samples: square wave"]
-    assert square.passed is None and "does not tell the load from its absence" in square.words
-    record = made.record()
-    unseen = Trace(1.6, (), (), (), (), ())
-    for part in (replace(record, off=unseen), replace(record, steady={"usual": unseen})):
-        test = square_test(part, "samples")
-        assert (test.name, test.passed) == ("samples: square wave", None)
-        assert "gave no level to compare with" in test.words
-
-
-def test_a_load_stands_out_at_a_quarter_more_than_without_it() -> None:
-    made = Made()
-    record = made.record()
-    for off_w, stands_out in ((400.0, True), (500.0, False)):
-        rise = rise_of(replace(record, off=made.trace(Load(constant(off_w), 1.6))))
-        assert (rise.lag_s is not None) == stands_out
-
-
-def test_a_load_that_samples_miss_while_it_is_on_has_no_rise() -> None:
-    """Of two loads the samples show the second alone; one of two is no answer of the board."""
-    record = Made().record()
-    samples = ((0.0, OFF_W), (0.76, OFF_W), (0.78, ON_W), (1.0, ON_W))
-    step = Wave(0.5, ((0.25, 0.5), (0.75, 1.0)), Trace(1.0, samples, (), (), (), ()))
-    rise = rise_of(replace(record, step=step))
-    assert rise.lag_s == pytest.approx(0.02) and rise.response_s is None
-
-
-def test_a_load_that_changes_between_traces_is_no_fault_of_the_counter() -> None:
-    made = Made()
-    steady = {how: made.trace(Load(constant(w), 3.7))
-              for how, w in (("none", 600.0), ("usual", 550.0), ("fast", 500.0))}  # fmt: skip
-    assert polling_test(steady).value == pytest.approx(0, abs=1e-3)
-
-
 def test_the_counter_gives_power_where_the_samples_failed() -> None:
     record = Made(samples=held(0.1, 0.025)).record()
     meter, words = power_meter(judged(record, RATINGS))
@@ -428,39 +318,10 @@ def test_base_power_must_be_steady_and_the_clock_up() -> None:
     assert (unknown.name, unknown.passed) == ("board: clock at rest", None)
 
 
-def test_the_limit_that_was_not_reached_has_no_times() -> None:
-    record = Made().record()
-    calm = replace(record.limit, clock_samples=((0.0, CLOCK_HZ), (1.0, CLOCK_HZ)))
-    assert limit_times_s(calm, 2.0, CLOCK_HZ) == (None, None)
-    assert limit_times_s(calm, 2.0, None) == (None, None)
-    least = replace(record.limit, clock_samples=((0.0, 2e9), (1.0, 1.97e9)))
-    assert limit_times_s(least, 2.0, 2e9) == (None, None), "98.5 % of the highest"
-    never = replace(record.limit, clock_samples=((0.0, CLOCK_HZ), (1.0, 1e9), (2.5, 1e9)))
-    assert limit_times_s(never, 2.0, CLOCK_HZ) == (1.0, None)
-    facts, notes = facts_of(replace(record, limit=calm), RATINGS)
-    assert facts["limit_pull_down_s"] is facts["limit_power_w"] is None
-    assert "limit_power_w: the load did not pull the clock down" in notes
-
-
 @pytest.mark.parametrize("resident", [20 * MIB, 30 * MIB, 45 * MIB])
 def test_resident_bytes_are_where_reading_grows_slower(resident: float) -> None:
     found, why = resident_bytes(reads(resident), RATINGS.l2_bytes)
     assert found == pytest.approx(resident, rel=0.03) and why == ""
-
-
-@pytest.mark.parametrize(
-    ("passes", "l2_bytes", "why"),
-    [
-        (reads(30 * MIB), None, "does not report the size"),
-        ((), 60 * MIB, "too few sizes"),
-        (reads(30 * MIB)[20:], 60 * MIB, "too few sizes"),
-        (reads(30 * MIB, beyond=5.9e12), 60 * MIB, "hardly longer"),
-        (((1.0, 9.0), (2.0, 9.0), (3.0, 9.0), (4.0, 9.0), (5.0, 9.0), (34.0, 77.0)), 20, "hardly"),
-    ],
-)
-def test_resident_bytes_that_cannot_be_told(passes: Series, l2_bytes: int | None, why: str) -> None:
-    found, words = resident_bytes(passes, l2_bytes)
-    assert found is None and why in words
 
 
 def passes(*sizes_rates: tuple[float, float], outlier: float = 0.0) -> Series:
@@ -488,14 +349,6 @@ def test_the_step_is_half_way_between_the_rates_within_the_l2_and_far_beyond_it(
     assert resident_bytes(passes((100.0, 1.0), (140.0, 1.7)), 100)[0] is None
 
 
-def test_a_part_of_a_trace_has_both_its_ends_and_begins_at_its_own_times() -> None:
-    series = tuple((float(t), 10.0 * t) for t in range(5))
-    trace = Trace(4.0, series, series[:4], series[1:], series[2:], ("samples",))
-    assert part_of(trace, 1.0, 3.0) == Trace(
-        2.0, series[1:4], series[1:4], series[1:4], series[2:4], ("samples",)
-    )
-
-
 def test_a_crossing_is_where_samples_first_rise_through_a_level() -> None:
     samples = ((0.0, 0.0), (1.0, 10.0), (2.0, 0.0), (4.0, 20.0))
     assert crossing_s(samples, 0.0, 5.0, 9.0) == pytest.approx(0.5)
@@ -505,101 +358,6 @@ def test_a_crossing_is_where_samples_first_rise_through_a_level() -> None:
     assert crossing_s(samples, 1.5, 5.0, 2.5) is None
     assert crossing_s(samples, 0.0, 30.0, 9.0) is None
     assert crossing_s(samples, 0.0, 0.0, 9.0) is None
-
-
-def test_a_mean_needs_five_samples_and_the_samples_come_before_the_counter() -> None:
-    five = tuple((float(t), 100.0) for t in range(5))
-    rising = tuple((float(t), 90.0 * t) for t in range(5))
-    both = Trace(4.0, five, rising, (), (), ("samples", "counter"))
-    assert mean_power_w(both, "samples") == 100 and best_mean_w(both) == 100
-    assert best_mean_w(replace(both, power_samples=five[:4])) == pytest.approx(90)
-    assert best_mean_w(replace(both, power_samples=(), counter_edges=rising[:4])) is None
-
-
-def test_bounds_are_within_what_passes() -> None:
-    made = Made()
-    record = made.record()
-    response_s = rise_of(record).response_s
-    assert step_test(record, response_s).passed is True
-    assert step_test(record, 0.99 * response_s).passed is False
-    few = replace(record.step.trace, power_samples=record.step.trace.power_samples[:10])
-    ten = replace(record, step=replace(record.step, trace=few))
-    assert step_test(ten, 0.08).passed is False, "ten samples, and no rise"
-    at_rest = replace(record.idle, clock_samples=((0.0, 2e9), (1.0, 1.97e9)))
-    assert idle_clock_test(at_rest, 2e9).passed is True, "98.5 % of the highest"
-    assert idle_clock_test(at_rest, 2.001e9).passed is False
-    assert step_test(record, 2.0).words.endswith("settle for 2000 ms")
-    said = step_test(record, 0.08).words
-    assert said.endswith(f"in {1e3 * response_s:.0f} ms; a visit lets them settle for 80 ms")
-    words = base_power_test(record.idle).words
-    assert words.endswith("draws 120.0 W and, 1.2 s later, 120.0 W: +0.0 %")
-    stepped = made.trace(Load(lambda t: 100.0 if t < 1.2 else 101.9, 2.4))
-    assert base_power_test(stepped).passed is True
-    assert base_power_test(stepped).words.startswith(
-        "with nothing running the board draws 100.0 W and, 1.2 s later, 101.9 W: +1.9 %"
-    )
-    stepped = made.trace(Load(lambda t: 100.0 if t < 1.2 else 97.9, 2.4))
-    test = base_power_test(stepped)
-    assert test.passed is False and test.value == pytest.approx(0.021, rel=0.1)
-
-
-def test_seconds_are_told_in_milliseconds() -> None:
-    made = Made()
-    record = made.record()
-    every_2_s = tuple((2.0 * i, ON_W) for i in range(6))
-    steady = {"usual": replace(record.steady["usual"], power_samples=every_2_s)}
-    waves = made.wave(2.0, 12.0), made.wave(1.5, 12.0)
-    words = square_test(replace(record, steady=steady, squares=waves), "samples").words
-    assert "farthest off at a period of 1500 ms:" in words
-    assert "; in step with the driver's samples, at 2000 ms," in words
-    late = replace(record, step=Made(samples=ticking(TICK_S, 1.5)).wave(8.0, 8.0))
-    response_s = rise_of(late).response_s
-    assert response_s == pytest.approx(1.2, rel=0.01)
-    assert f" in {1e3 * response_s:.0f} ms; a visit" in step_test(late, 0.08).words
-
-
-def test_a_wave_is_held_against_its_levels_over_the_time_that_a_meter_covers() -> None:
-    """100 and 300 W: 220 W over the 5 s from its first moment on to its last, ends included."""
-    on = ((0.0, 0.5), (1.0, 1.5), (2.0, 2.5), (3.0, 3.5), (4.0, 5.0))
-    ticks = tuple((-0.25 + 0.5 * i, 220.0 if 0 < i < 11 else 9999.0) for i in range(12))
-    looks = ((-0.5, 9999.0), *((0.5 * i, 110.0) for i in range(9)), (5.0, 110.0), (5.5, 9999.0))
-    edges = tuple(
-        (t, 2 * expected_energy_j(on, (100.0, 300.0), 0.0, t)) for t in (0.0, 1.25, 2.5, 3.75, 5.0)
-    )
-    counter = ((-1.0, -9999.0), *edges, (6.0, 9999.0))
-    wave = Wave(1.0, on, Trace(6.0, ticks, counter, looks, (), ()))
-    late = replace(
-        wave, trace=replace(wave.trace, power_samples=tuple((t + 0.125, w) for t, w in ticks))
-    )
-
-    def ratio(of: Wave, meter: str, lag_s: float | None = None) -> float | None:
-        return _wave_ratio(of, meter, Rise(lag_s, None), (100.0, 300.0))
-
-    assert ratio(wave, "samples") == ratio(late, "samples", 0.125) == pytest.approx(1.0)
-    assert ratio(wave, "instant") == pytest.approx(0.5)
-    assert ratio(wave, "counter") == pytest.approx(2.0)
-    few: dict[str, dict[str, Any]] = {
-        "samples": {"power_samples": ticks[2:]},
-        "instant": {"instant_samples": looks[2:]},
-        "counter": {"counter_edges": edges[1:]},
-    }
-    for meter, series in {**few, "samples of nothing": {}}.items():
-        seen = replace(Trace(6.0, (), (), (), (), ()), **series)
-        assert ratio(replace(wave, trace=seen), meter.split()[0]) is None
-
-
-def test_a_half_that_no_meter_saw_makes_no_test_of_base_power() -> None:
-    idle = Made(counter=None).trace(Load(lambda t: IDLE_W, 2.4))
-    for seen in (idle.power_samples[:50], idle.power_samples[70:]):
-        assert base_power_test(replace(idle, power_samples=seen)).passed is None
-
-
-def test_an_edge_seen_late_does_not_count() -> None:
-    edges = [(i * 0.1, i * 50.0) for i in range(4)]
-    edges += [(3.09, 1500.0), *((3.1 + i * 0.1, 1550.0 + i * 50) for i in range(4))]
-    assert counter_power_w(tuple(edges)) == pytest.approx(500.0)
-    assert counter_power_w(tuple(edges[:4])) is None
-    assert counter_power_w(()) is None
 
 
 def test_expected_energy_counts_what_lies_between_the_moments() -> None:
@@ -650,9 +408,3 @@ def test_the_power_limit_of_a_real_board_pulls_the_clock_down_and_lets_it_go() -
     pulled_s, recovered_s = limit_times_s(recorded(3.5021, 6.0), 5.0077 - 3.5021, CLOCK_HZ)
     assert 0.05 < pulled_s < 0.8
     assert 0 <= recovered_s < 0.3
-
-
-def test_polling_without_samples_compares_the_counter_with_itself() -> None:
-    made = Made(samples=None, polled={"fast": counting(0.5)})
-    test = polling_test(made.record().steady)
-    assert test.passed is False and test.value == pytest.approx(0.5)

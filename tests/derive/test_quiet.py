@@ -12,18 +12,15 @@ import pytest
 from opdb.derive.costs import host_quantities
 from opdb.derive.quiet import (
     BLOCK_S,
-    LEAST_BLOCKS,
     QUIET_SHARE,
-    blocks_s,
     host_factor,
     host_slowdown,
     host_slowdown_in,
     is_settled,
-    quiet_rounds_s,
     quiet_time_s,
     quietest,
 )
-from opdb.derive.runs import QUIET_BLOCKS, run_blocks_s, run_cost
+from opdb.derive.runs import QUIET_BLOCKS, run_cost
 from opdb.records import Call, HostVisit, ModelRun, Stretch
 from tests.store import samples
 
@@ -33,11 +30,6 @@ def test_a_tenth_of_the_blocks_counts_rounded_up(blocks: int, count: int) -> Non
     falling = [float(blocks - i) for i in range(blocks)]
     assert quietest(falling) == [blocks - 1 - i for i in range(count)], "lowest first"
     assert quiet_time_s(falling) == statistics.fmean(range(1, count + 1))
-
-
-def test_no_block_is_no_quiet_time() -> None:
-    with pytest.raises(ValueError, match="no block"):
-        quiet_time_s([])
 
 
 def test_quiet_times_of_two_samples_agree_where_their_medians_do_not() -> None:
@@ -70,11 +62,6 @@ def test_the_range_of_a_slowdown_is_from_the_5th_to_the_95th_percentile() -> Non
     assert (found.low, found.median, found.high) == (5 / quiet, 50 / quiet, 95 / quiet)
 
 
-def test_of_few_blocks_no_slowdown_is_told() -> None:
-    assert host_slowdown([1.0] * (LEAST_BLOCKS - 1)) is None
-    assert host_slowdown([1.0] * LEAST_BLOCKS) is not None
-
-
 def moment(
     at: str, times: dict[str, list[float]], campaign: str = "a", form: str = "module"
 ) -> list[HostVisit]:
@@ -98,35 +85,11 @@ def test_a_calls_quiet_time_is_that_of_its_groups_quietest_rounds() -> None:
     assert found["y"]["module"].count == 50
 
 
-def test_moments_of_one_group_are_one_sample_and_campaigns_are_not() -> None:
-    slow, quiet = {"x": [4e-6] * 50, "y": [2e-6] * 50}, {"x": [3e-6] * 50, "y": [1e-6] * 50}
-    together = quiet_rounds_s([*moment("t1", slow), *moment("t2", quiet)])
-    assert together == {(key, "module"): [tuple(quiet[key][:10])] for key in quiet}
-    apart = quiet_rounds_s([*moment("t1", slow), *moment("t1", quiet, campaign="b")])
-    assert apart["x", "module"] == [(4e-6,) * 5, (3e-6,) * 5]
-    others = quiet_rounds_s([*moment("t1", slow), *moment("t2", {"x": quiet["x"]})])
-    assert others["x", "module"] == [(4e-6,) * 5, (3e-6,) * 5], "another group"
-
-
 def test_of_a_calls_groups_those_much_slower_than_the_quietest_do_not_count() -> None:
     groups = [{"x": [s] * 50, key: [1e-6] * 50} for s, key in ((4e-6, "a"), (4.4e-6, "b"))]
     late = {"x": [5e-6] * 50, "c": [1e-6] * 50}
     visits = [v for n, group in enumerate([*groups, late]) for v in moment(f"t{n}", group)]
     assert host_quantities(visits)["x"]["module"].mean == pytest.approx(4.2e-6)
-
-
-def test_visits_of_few_rounds_count_where_there_is_no_quiet_time() -> None:
-    few = moment("t1", {"x": [3e-6] * 39 + [1e-6], "y": [2e-6] * 40})
-    assert quiet_rounds_s(few) == {}
-    assert host_quantities(few)["x"]["module"].mean == pytest.approx(3e-6)
-    many = moment("t2", {"x": [5e-6] * LEAST_BLOCKS})
-    found = host_quantities([*few, *many])
-    assert found["x"]["module"].mean == found["x"]["module"].median == 5e-6
-    assert found["y"]["module"].mean == pytest.approx(2e-6)
-
-
-def test_a_call_that_takes_no_time_has_no_quantity() -> None:
-    assert "x" not in host_quantities(moment("t", {"x": [0.0] * 50, "y": [1e-6] * 50}))
 
 
 def test_how_slow_a_host_was_is_told_of_all_groups_each_by_its_own_quiet_time() -> None:
@@ -159,12 +122,6 @@ def run(*slowness: float, blocks: int = 30, **facts: Any) -> ModelRun:
     return replace(made, repeats=repeats, facts={QUIET_BLOCKS: 1, **facts})
 
 
-def test_passes_are_joined_until_they_last_as_long_as_a_block() -> None:
-    assert blocks_s([0.008, 0.008, 0.008, 0.02, 0.03, 0.01]) == pytest.approx([0.008, 0.02, 0.03])
-    assert blocks_s([0.005] * 11) == pytest.approx([0.005] * 2), "three are left over"
-    assert blocks_s([]) == []
-
-
 def test_a_runs_time_is_quiet_and_its_median_that_of_all_blocks() -> None:
     cost = run_cost([run(2.0, 2.0, 2.0)])
     assert cost.time_s.mean == pytest.approx(PASS_S)
@@ -183,23 +140,6 @@ def test_the_energy_of_a_quiet_pass_lacks_base_power_over_the_time_that_it_is_sh
     assert cost.power_w == pytest.approx(cost.energy_j.mean / PASS_S)
     unknown = run_cost([run(2.0, 2.0, 2.0)])
     assert unknown.energy_j.mean == pytest.approx(200 * calm_s)
-
-
-def test_blocks_of_all_runs_count_together_and_all_must_have_them() -> None:
-    slow, quiet = run(2.0, 2.0), run(1.0, 1.0)
-    both = run_cost([slow, quiet])
-    assert both.slowdown is not None
-    assert both.time_s.count == 120 and both.time_s.mean == pytest.approx(PASS_S)
-    mixed = run_cost([slow, replace(quiet, facts={})])
-    assert mixed.slowdown is None
-    assert run_blocks_s([slow, replace(quiet, facts={})]) == []
-
-
-def test_a_run_of_few_blocks_has_no_quiet_time() -> None:
-    few = run_cost([run(2.0, blocks=LEAST_BLOCKS - 1)])
-    assert few.slowdown is None
-    enough = run_cost([run(2.0, blocks=LEAST_BLOCKS)])
-    assert enough.slowdown is not None
 
 
 def calls(count: int) -> list[Call]:
@@ -227,13 +167,6 @@ def test_a_host_is_settled_where_its_two_fastest_moments_agree(
 ) -> None:
     made = calls(9)
     assert is_settled(moments(made, *slowness), made) is settled
-
-
-def test_calls_that_were_timed_once_cannot_disagree() -> None:
-    made, others = calls(9), calls(18)[9:]
-    assert is_settled(moments(made, 1.0), made)
-    assert is_settled(moments(others, 1.0, 2.0), made), "what other calls took is nothing to these"
-    assert is_settled(moments(made, 0.0, 2.0), made), "nothing can be said of a time of 0"
 
 
 def test_most_calls_decide_each_by_the_median_of_its_times() -> None:
@@ -274,9 +207,3 @@ def test_a_factor_rests_on_passes_that_are_known_nearly_whole(
     found = host_factor(HERE_S, there_s, PASSES)  # type: ignore[arg-type]
     assert found.passes == passes
     assert found.factor == pytest.approx(factor)
-
-
-@pytest.mark.parametrize("there_s", [{}, {A: 0.0, B: 0.0}, {C: 4e-6}])
-def test_without_such_a_pass_no_factor_is_known(there_s: dict[tuple[str, str], float]) -> None:
-    assert host_factor(HERE_S, there_s, PASSES) is None  # type: ignore[arg-type]
-    assert host_factor({}, HERE_S, PASSES) is None  # type: ignore[arg-type]

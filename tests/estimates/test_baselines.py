@@ -49,13 +49,6 @@ def test_a_neighbour_is_taken_as_it_is_or_brought_to_size(
         assert found.dynamic_energy_j.mean == pytest.approx(factor * dynamic.mean, rel=0.02)
 
 
-@pytest.mark.parametrize("name", BASELINES)
-def test_a_call_that_launches_nothing_costs_nothing(examples: list[Example], name: str) -> None:
-    flatten = next(e.configuration for e in examples if e.configuration.kind == "flatten")
-    [found] = apply_rule(BASELINES[name](examples), [flatten], "board").costs.values()
-    assert found.time_s.mean == 0
-
-
 def made() -> list[Example]:
     """Calls of 1, 2 and 4 times 512 elements: 2, 3 and 3.5 µs at 100, 120 and 140 W."""
     costs = ((8, 2.0e-6, 100.0), (16, 3.0e-6, 120.0), (32, 3.5e-6, 140.0))
@@ -76,12 +69,6 @@ def test_the_plain_roofline_is_the_best_rate_at_the_usual_power() -> None:
     time_s, joules = plain_roofline(made())(features(call(64)))
     assert time_s == pytest.approx(7.0e-6)
     assert joules == pytest.approx(7.0e-6 * 120)
-
-
-def test_what_was_not_metered_adds_no_joules() -> None:
-    known = [example(call(8), 2e-6), example(call(8), 2e-6, dynamic_w=None)]
-    assert proportional_to_flops(known)(features(call(16))) == pytest.approx((4e-6, 2e-4))
-    assert nearest_neighbour(known[1:])(features(call(8))) == (2e-6, 0.0)
 
 
 def test_the_nearest_is_of_its_kind_first_then_of_its_dtype() -> None:
@@ -106,16 +93,3 @@ def test_the_nearest_is_of_its_kind_first_then_of_its_dtype() -> None:
 
 def _weight() -> dict[str, dict[str, object]]:
     return {"weight": {"shape": [64, 64], "dtype": "float32", "role": "weight"}}
-
-
-def test_a_rule_states_no_uncertainty() -> None:
-    found = apply_rule(lambda of: (3.0, 5.0), [call(8)], "the board")
-    assert found.half_widths({call(8).key: 1.0}, 100.0) == (0.0, 0.0) and not found.refused
-    [cost] = found.costs.values()
-    for quantity, value in ((cost.time_s, 3.0), (cost.dynamic_energy_j, 5.0)):
-        assert (quantity.median, quantity.mean, quantity.count) == (value, value, 0)
-        assert (quantity.low, quantity.high) == (value, value)
-    assert (cost.board, cost.setting, cost.visits) == ("the board", "", 0)
-    flat = Configuration("flatten", {}, call(8).inputs)
-    [cost] = apply_rule(lambda of: (3.0, 5.0), [flat], "the board").costs.values()
-    assert (cost.time_s.mean, cost.dynamic_energy_j.mean) == (0.0, 0.0)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from opdb.errors import InputError
-from opdb.estimates import estimator as documents
 from opdb.estimates.estimator import Estimator, from_document, to_document
 from opdb.records import Json
 from tests.estimates.made import call, example, learned
@@ -67,17 +66,6 @@ def test_all_of_it_comes_back(estimator: Estimator) -> None:
     assert written(back) == written(estimator)
 
 
-def test_it_is_numbers_and_names_packed_small(estimator: Estimator) -> None:
-    document = to_document(estimator)
-    assert document["format"] == 8
-    family = document["families"]["memory"]
-    assert asdict(estimator.families["memory"].reach) == family["reach"]
-    assert asdict(estimator.sums) == document["sums"]
-    points = estimator.families["memory"].time.points
-    assert len(family["points"]) < 4 * points.size, "less than float32 takes"
-    assert "\n" not in family["points"]
-
-
 @pytest.mark.parametrize(
     ("found", "told"),
     [({"format": 99}, "99"), ({}, "None"), ([1], r"\[1\]"), ("x" * 99, "'" + "x" * 39 + ";")],
@@ -121,16 +109,3 @@ def test_damage_is_one_message(estimator: Estimator, damage: str) -> None:
         InputError, match=r"damaged estimates: .*; python -m opdb.estimates makes them anew"
     ):
         from_document(document)
-
-
-def test_no_more_is_unpacked_than_the_most(
-    estimator: Estimator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Many megabytes of zeros take a few kilobytes."""
-    assert documents.MOST_BYTES == 67_108_864
-    points = estimator.families["memory"].time.points
-    monkeypatch.setattr(documents, "MOST_BYTES", 4 * points.size)
-    from_document(written(estimator))
-    monkeypatch.setattr(documents, "MOST_BYTES", 4 * points.size - 4)
-    with pytest.raises(InputError, match="damaged estimates"):
-        from_document(written(estimator))

@@ -19,9 +19,7 @@ from opdb.estimates.estimator import (
     Reach,
     SumWidths,
     Trend,
-    _Asked,
     _Covariances,
-    _quantity,
     unit_of,
 )
 from opdb.estimates.features import Roofline, features
@@ -84,24 +82,6 @@ def test_what_is_usual_by_the_time_is_said_of_each() -> None:
     )
 
 
-def test_the_time_of_a_bias_is_sure() -> None:
-    """What a kernel of its own takes adds to the time, and nothing to the width."""
-    weight = {"shape": [8, 8, 3, 3], "dtype": "float32", "role": "weight"}
-    plain = {"input": {"shape": [4, 8, 16, 16], "dtype": "float32"}, "weight": weight}
-    bias = {"bias": {"shape": [8], "dtype": "float32", "role": "weight"}}
-    convolutions = [Configuration("conv2d", {}, {**plain, **more}) for more in ({}, bias)]
-    known = learned(levels={"conv2d": 0.0})
-    found = estimator(convolution=known).estimate(convolutions)
-    alone, biased = (found.costs[each.key] for each in convolutions)
-    of = features(convolutions[1])
-    assert of.biased == 4 * 8 * 14 * 14
-    added_s = ROOFLINE.bias_s(of)
-    rest_s = biased.time_s.mean - added_s
-    assert 0 < added_s < biased.time_s.mean and rest_s == pytest.approx(alone.time_s.mean, rel=0.1)
-    share = rest_s / biased.time_s.mean
-    assert widths(biased.time_s)[0] == pytest.approx(share * widths(alone.time_s)[0])
-
-
 def test_an_estimate_is_the_roofline_times_what_was_learned() -> None:
     asked = call(2**10)
     moved_s = 2 * 2**10 * 64 * 4 / 1e9
@@ -123,11 +103,6 @@ def test_an_estimate_is_the_roofline_times_what_was_learned() -> None:
     assert cost.host_time_s["module"].count == 9
 
 
-def test_a_kind_of_no_usual_times_has_no_kernels_and_takes_no_longer_when_eager() -> None:
-    [cost] = estimator(memory=learned()).estimate([call(2**10, "add")]).costs.values()
-    assert cost.kernels == 0 and cost.eager_time_s == cost.time_s and cost.host_time_s == {}
-
-
 def test_a_call_without_kernels_costs_the_device_exactly_nothing() -> None:
     flat = Configuration("flatten", {}, call(8).inputs)
     usual = {"flatten": KindMedians(3, 5e-6)}
@@ -137,12 +112,6 @@ def test_a_call_without_kernels_costs_the_device_exactly_nothing() -> None:
     nothing = Quantity(0.0, 0.0, 0.0, 0.0, 0)
     assert cost.time_s == cost.eager_time_s == cost.dynamic_energy_j == nothing
     assert cost.kernels == 0 and cost.flags == ("estimated",)
-
-
-def test_an_eager_time_below_nothing_is_none() -> None:
-    usual = {"relu": KindMedians(1, -1.0)}
-    [cost] = replace(estimator(memory=learned()), usual=usual).estimate([call(8)]).costs.values()
-    assert cost.eager_time_s is None and cost.time_s is not None
 
 
 def test_what_lies_far_off_rests_on_the_roofline_or_is_refused() -> None:
@@ -187,29 +156,6 @@ def test_a_kind_or_dtype_never_measured_widens_and_is_flagged() -> None:
     assert apart.blocks[0].time[0, 1] < 0.53
 
 
-@pytest.mark.parametrize(
-    ("asked", "measured", "has"),
-    [
-        (call(8, dtype="float16"), {"bfloat16"}, True),
-        (call(8, dtype="bfloat16"), {"float32"}, False),
-        (call(8, dtype="int32"), {"float32"}, True),  # as many bytes
-        (call(8, dtype="float64"), {"float32"}, False),
-        (call(8), {"float32"}, True),
-    ],
-)
-def test_a_dtype_stands_in_for_another_of_its_rates(
-    asked: Configuration, measured: set[str], has: bool
-) -> None:
-    assert learned(dtypes=frozenset(measured)).has_dtype(features(asked)) == has
-
-
-def test_bytes_stand_in_for_a_dtype_only_where_memory_is_moved() -> None:
-    weight = {"shape": [64, 64], "dtype": "int32", "role": "weight"}
-    whole = Configuration("linear", {}, {**call(8, dtype="int32").inputs, "weight": weight})
-    assert not learned().has_dtype(features(whole))
-    assert learned(dtypes=frozenset({"int32"})).has_dtype(features(whole))
-
-
 def linear(dtype: str = "float32") -> Configuration:
     weight = {"shape": [64, 64], "dtype": dtype, "role": "weight"}
     return Configuration("linear", {}, {**call(8, dtype=dtype).inputs, "weight": weight})
@@ -237,38 +183,6 @@ def test_a_family_never_measured_takes_the_forward_passes_else_the_least_sure() 
     assert cost.time_s.mean == pytest.approx(under_s * math.exp(0.05))
 
 
-def test_calls_of_one_kind_rest_on_the_roofline_together() -> None:
-    asked = [linear(), replace(linear(), gradient=True), Configuration("mm", {}, _product())]
-    [block] = estimator(memory=learned()).estimate(asked).blocks
-    both = 0.5 + learned().kind_variance
-    assert block.time == pytest.approx(
-        np.array([[both + 0.01, both, 0], [both, both + 0.01, 0], [0, 0, both + 0.01]])
-    )
-    assert block.power == pytest.approx(np.array([[0.21, 0.2, 0], [0.2, 0.21, 0], [0, 0, 0.21]]))
-
-
-def _product() -> dict[str, dict[str, object]]:
-    square: dict[str, object] = {"shape": [64, 64], "dtype": "float32"}
-    return {"input": square, "mat2": square}
-
-
-def test_without_power_no_energy_is_estimated() -> None:
-    for asked in (call(2**10), linear()):
-        found = estimator(memory=learned(power=False)).estimate([asked])
-        [cost] = found.costs.values()
-        assert cost.time_s is not None and cost.dynamic_energy_j is None
-        assert found.half_widths({asked.key: 1.0}, 100.0)[1] is None
-
-
-def test_a_state_that_nothing_was_measured_in_is_told() -> None:
-    cast = replace(call(8), autocast="bfloat16")
-    found = estimator(memory=learned()).estimate([cast, call(2**10)], alike_only=True)
-    assert found.refused == {cast.key: "no memory operator was measured under autocast"}
-    assert found.costs.keys() == {call(2**10).key}
-    known = learned(columns=("autocast",), centre=(0.0,), scale=(1.0,))
-    assert cast.key in estimator(memory=known).estimate([cast]).costs
-
-
 def test_what_has_no_roofline_is_refused_however_it_is_asked_for() -> None:
     update = Configuration("sgd", {}, {"params": []}, pass_name="update")
     found = estimator(memory=learned()).estimate([update, call(8, "convolve"), call(8)])
@@ -277,11 +191,6 @@ def test_what_has_no_roofline_is_refused_however_it_is_asked_for() -> None:
         update.key: "estimates are of forward and backward passes",
         call(8, "convolve").key: "this version has no kind 'convolve'",
     }
-
-
-def test_without_any_family_all_are_refused() -> None:
-    refused = estimator().estimate([call(8)]).refused
-    assert refused == {call(8).key: "too few memory operators were measured to learn from"}
 
 
 def test_what_is_damaged_is_one_message() -> None:
@@ -293,15 +202,6 @@ def test_what_is_damaged_is_one_message() -> None:
     ):
         with pytest.raises(InputError, match="damaged estimates of memory operators, learned on a"):
             estimator(memory=damaged).estimate([call(8)])
-
-
-def test_a_quantity_is_as_wide_below_as_above() -> None:
-    found = _quantity(2.0, 0.5)
-    assert found == Quantity(2.0, 2.0, 2.0 * math.exp(-0.5), 2.0 * math.exp(0.5), 0)
-    assert _quantity(2.0, 0.0) == Quantity(2.0, 2.0, 2.0, 2.0, 0)
-    for value, width in ((0.0, 0.5), (math.inf, 0.5), (2.0, -0.1), (2.0, math.inf)):
-        with pytest.raises(ValueError, match="wide by"):
-            _quantity(value, width)
 
 
 def test_a_sum_errs_by_its_parts_together() -> None:
@@ -331,16 +231,6 @@ def test_a_sum_errs_by_its_parts_together() -> None:
     assert Estimates("a board", SUMS).half_widths({}, 50.0) == (0.0, 0.0)
 
 
-def test_what_may_take_many_times_as_long_counts_for_more_than_its_share() -> None:
-    """A tenth of a time that may be off by a factor of ten says more of a sum than the rest."""
-    sure, unsure = 0.01, 1.0
-    block = _Covariances(["a", "b"], np.diag([sure, unsure]), None, REACH)
-    costs = {name: example(call(8), 1.0).cost for name in ("a", "b")}
-    found = Estimates("a board", SUMS, costs, {}, [block]).sum_of({"a": 9.0, "b": 1.0}, None)
-    share = math.hypot(0.9 * math.sqrt(sure), 0.1 * math.sqrt(unsure))
-    assert found.deviation > 1.5 * share and found.energy_j is None
-
-
 def test_the_width_of_a_sum_grows_with_a_power_of_its_deviation() -> None:
     asked = {call(2**10 + 64).key: 2.0, call(2**12).key: 1.0}
     narrowed = replace(estimator(memory=learned()), sums=SumWidths(1.2, 0.8))
@@ -354,27 +244,3 @@ def test_the_width_of_a_sum_grows_with_a_power_of_its_deviation() -> None:
     unmetered = replace(found, sums=SumWidths(1.2, None))
     assert unmetered.half_widths(asked, 100.0) == (half_s, None)
     assert unit_of(0.0) == 0.0
-
-
-@pytest.mark.parametrize("variance", [1e6, math.inf, math.nan])
-def test_a_sum_that_no_operators_teach_is_damage(variance: float) -> None:
-    costs = {"a": example(call(8), 1.0).cost}
-    block = _Covariances(["a"], np.array([[variance]]), None, REACH)
-    damaged = Estimates("a board", SUMS, costs, {}, [block])
-    with pytest.raises(InputError, match="damaged estimates, learned on a board: a sum as wide as"):
-        damaged.half_widths({"a": 1.0}, None)
-
-
-def test_errors_of_a_kind_that_is_far_from_all_go_together() -> None:
-    """Near calls err each by itself as far as they differ; far ones of another kind apart."""
-    of = learned()
-    kinds = ("relu", "relu", "relu", "sigmoid")
-    asked = [_Asked(call(8, kind), features(call(8, kind)), None) for kind in kinds]
-    noise, variance = of.time.kernel.noise, of.time.kernel.variance
-    stated = np.diag([variance, variance, 0.1, variance]) + noise * np.eye(4)
-    found = of.together(asked, stated)
-    assert of.too_far(stated) == [True, True, False, True]
-    assert (found[0, 1], found[0, 0]) == pytest.approx((variance, stated[0, 0]))
-    assert found[0, 2] == found[0, 3] == 0.0
-    alike = stated + 0.3 * (np.ones((4, 4)) - np.eye(4))
-    assert of.together(asked, alike)[2, 0] == 0.3, "what is known to go together still does"

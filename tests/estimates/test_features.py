@@ -8,9 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from opdb.errors import UnknownNameError
-from opdb.estimates.features import KIND, Features, Roofline, features, roofline, units
-from opdb.kinds import KINDS
+from opdb.estimates.features import KIND, Features, Roofline, features, roofline
 from opdb.records import Configuration, Json
 
 
@@ -34,17 +32,6 @@ def test_a_convolution_is_the_matrix_product_that_it_comes_down_to() -> None:
     assert 2 ** found.number("window") == pytest.approx(9)
     assert found.flops == 2 * 4 * 64 * 32 * 32 * 64 * 9
     assert found.number(KIND + "conv2d") == 1 and found.number(KIND + "linear") == 0
-
-
-def test_a_linear_layer_too() -> None:
-    inputs = {"input": tensor(8, 128, 768), "weight": tensor(3072, 768, role="weight")}
-    found = features(Configuration("linear", {}, inputs))
-    assert found.family == "matrix"
-    assert [round(2 ** found.number(n)) for n in ("rows", "columns", "depth")] == [1024, 3072, 768]
-    side = 129 * 128
-    large = {"input": tensor(side, 64), "weight": tensor(side, 64, role="weight")}
-    tiles = features(Configuration("linear", {}, large)).number("tiles")
-    assert 2**tiles == pytest.approx(129 * 129), "each of 128 rows and columns"
 
 
 PLAIN = (
@@ -113,22 +100,6 @@ def test_an_index_stands_for_as_many_elements_as_lie_together() -> None:
     assert found == pytest.approx([math.log2(768), 0.0, 0.0])
 
 
-@pytest.mark.parametrize(("width", "apart"), [(2048, False), (16, True)])
-def test_gathers_of_rows_are_one_kind_whatever_gathers_them(width: int, apart: bool) -> None:
-    table = {"shape": [60, width], "dtype": "bfloat16", "role": "weight"}
-    ids = {"shape": [32], "dtype": "int64"}
-    gathers = [
-        Configuration("embedding", {}, {"input": ids, "weight": table}),
-        Configuration("getitem", {}, {"input": table, "index": [ids]}),
-        Configuration("index_select", {"dim": 0}, {"input": table, "index": ids}),
-    ]
-    assert [features(each).kind for each in gathers] == [
-        each.kind if apart else "gather of rows" for each in gathers
-    ]
-    gradient = replace(gathers[0], pass_name="backward")
-    assert features(gradient).kind == gradient.title
-
-
 def test_every_number_of_a_linear_layer() -> None:
     inputs = {
         "input": tensor(24, 40),
@@ -149,20 +120,6 @@ def test_every_number_of_a_linear_layer() -> None:
     assert dict(found.numbers) == pytest.approx(numbers(**sizes, **wastes, **aligned, **shape))
 
 
-def test_every_number_of_a_sum_of_two_shapes() -> None:
-    """What mostly moves memory is no product, however many operations it has."""
-    inputs = {
-        "input": tensor(8, 4, 7, 5, layout=[4, 1, 32, 160]),
-        "other": tensor(5, values={"zeros": 0.25}),
-    }
-    found = features(Configuration("add", {}, inputs))
-    sizes = {"flops": 1120, "bytes": 4 * (1120 + 1120 + 5), "intensity": 1120 / 8980}
-    sizes |= {"read": 1125, "written": 1120, "rows": 1120, "tiles": 9}
-    shape = {"first": 8, "second": 4, "positions": 35, "last": 5, "item_bytes": 4, "tensors": 2.0}
-    state = {"strided": 1.0, "zeros": 0.25, "broadcast": 1.0, "steps_apart": 1.0}
-    assert dict(found.numbers) == pytest.approx(numbers(**sizes, **shape, **state))
-
-
 def test_every_number_of_a_pooling() -> None:
     laid = tensor(8, 4, 14, 14, layout="channels_last", values="rectified")
     found = features(
@@ -178,86 +135,6 @@ def test_every_number_of_a_pooling() -> None:
     state = {"tensors": 1.0, "channels_last": 1.0, "zeros": 0.5, "gradient": 1.0}
     rest = {"window": 9, "stride": 2}
     assert dict(found.numbers) == pytest.approx(numbers(**sizes, **shape, **state, **rest))
-
-
-def test_what_has_no_input_or_none_of_a_dimension_has_sizes_of_one() -> None:
-    made = features(Configuration("ones", {"size": [16]}, {}))
-    assert made.dtype == "float32"
-    sizes = {"written": 16, "rows": 16, "bytes": 64, "intensity": 1 / 64, "item_bytes": 4}
-    assert dict(made.numbers) == pytest.approx(numbers(**sizes))
-    scalar = features(Configuration("relu", {}, {"input": tensor()}))
-    names = ("first", "second", "positions", "last")
-    assert [scalar.number(name) for name in names] == [0.0] * 4
-    flat = features(Configuration("relu", {}, {"input": tensor(32)}))
-    assert [flat.number(name) for name in names] == [5.0, 0.0, 0.0, 5.0]
-    weight = tensor(64, 8, role="weight")
-    nothing = features(Configuration("linear", {}, {"input": tensor(0, 8), "weight": weight}))
-    assert [nothing.number(n) for n in ("weights", "rows", "columns", "depth")] == [9.0, 0, 0, 0]
-    empty = features(Configuration("relu", {}, {"input": tensor(0, 8)}))
-    assert (empty.number("first"), empty.number("rows"), empty.number("written")) == (0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("spec", "apart"),
-    [
-        (tensor(8, 5, layout=[5, 1]), 0),
-        (tensor(8, 5, layout=[1, 8]), 1),
-        (tensor(8, 5, 2, layout=[20, 1, 10]), 1),
-        (tensor(8, 2, 5, layout=[10, 20, 1]), 0),
-        (tensor(8, 2, 5, 2, layout="channels_last"), 0),
-        (tensor(layout=[]), 0),
-    ],
-)
-def test_steps_apart_are_those_of_the_last_dimension(spec: Json, apart: int) -> None:
-    assert features(Configuration("relu", {}, {"input": spec})).number("steps_apart") == apart
-
-
-@pytest.mark.parametrize(
-    ("channels", "groups", "found"),
-    [(1, 1, (0, 0)), (64, 8, (1, 0)), (64, 32, (1, 0)), (4, 2, (1, 0)), (2, 2, (1, 1))],
-)
-def test_one_channel_a_group_is_depthwise(
-    channels: int, groups: int, found: tuple[int, int]
-) -> None:
-    of = features(conv(4, channels, 32, 3, groups))
-    assert (of.number("grouped"), of.number("depthwise")) == found
-    single = features(conv(4, 64, 32, 1, 64))
-    assert [single.number(n) for n in ("depth", "columns", "rows")] == [0.0, 6.0, 12.0]
-    shuffle = Configuration("channel_shuffle", {"groups": 4}, {"input": tensor(2, 8, 4, 4)})
-    assert features(shuffle).number("depthwise") == 0, "it computes no product"
-
-
-@pytest.mark.parametrize(
-    ("channels", "groups", "uneven"), [(128, 1, 0), (96, 1, 0), (128, 4, 0), (96, 2, 1), (7, 7, 0)]
-)
-def test_groups_are_uneven_whose_channels_are_no_power_of_two(
-    channels: int, groups: int, uneven: int
-) -> None:
-    assert features(conv(4, channels, 32, 3, groups)).number("uneven groups") == uneven
-
-
-def test_dilation_shows() -> None:
-    weight = tensor(16, 16, 3, 3, role="weight")
-    inputs = {"input": tensor(2, 16, 9, 9), "weight": weight}
-    plain, dilated = (
-        features(Configuration("conv2d", {"padding": [by, by], "dilation": [by, by]}, inputs))
-        for by in (1, 4)
-    )
-    differing = {n for n in plain.numbers if plain.number(n) != dilated.number(n)}
-    assert differing == {"dilation"} and dilated.number("dilation") == 2
-
-
-def test_layout_and_in_place_show() -> None:
-    plain = features(Configuration("relu", {}, {"input": tensor(8, 8, 4, 4)}))
-    laid = tensor(8, 8, 4, 4, layout="channels_last")
-    other = features(Configuration("relu", {"inplace": True}, {"input": laid}))
-    differing = {n for n in plain.numbers if plain.number(n) != other.number(n)}
-    assert differing == {"channels_last", "inplace"}
-
-
-def test_a_kind_that_this_version_lacks_is_told() -> None:
-    with pytest.raises(UnknownNameError, match="convolve"):
-        features(Configuration("convolve", {}, {"input": tensor(8)}))
 
 
 @pytest.mark.parametrize(
@@ -279,38 +156,6 @@ def test_a_recurrent_layer_takes_a_step_for_each_position_and_layer(
         Configuration("gru_cell", {"input_size": 4, "hidden_size": 6}, {"input": tensor(7, 4)})
     )
     assert cell.steps == 1 == features(conv(4, 64, 32, 3)).steps
-
-
-def test_a_batch_is_unfolded_sample_by_sample() -> None:
-    inputs = {"input": tensor(16, 8, 32, 32)}
-    assert features(Configuration("unfold", {"kernel_size": [3, 3]}, inputs)).steps == 16
-
-
-def test_a_bias_is_added_to_each_output_of_a_convolution_and_is_no_tensor_of_its_own() -> None:
-    plain = conv(4, 64, 32, 3)
-    biased = replace(plain, inputs={**plain.inputs, "bias": tensor(64, role="weight")})
-    assert (features(plain).biased, features(biased).biased) == (0, 4 * 64 * 32 * 32)
-    assert features(plain).number("tensors") == features(biased).number("tensors") == 2
-    layer = {"input": tensor(8, 768), "weight": tensor(768, 768, role="weight")}
-    linear = Configuration("linear", {}, {**layer, "bias": tensor(768, role="weight")})
-    assert features(linear).biased == 0 and features(linear).number("tensors") == 3
-
-
-@pytest.mark.parametrize(
-    ("channels", "columns", "depth"), [(3, 64 / 3, 32 / 3), (64, 1, 1), (96, 128 / 96, 1)]
-)
-def test_few_columns_and_a_short_depth_are_padded_to_whole_tiles(
-    channels: int, columns: float, depth: float
-) -> None:
-    found = features(conv(1, channels, 8, 3))
-    assert 2 ** found.number("padding columns") == pytest.approx(columns)
-    assert 2 ** found.number("padding depth") == pytest.approx(depth)
-
-
-def test_every_kind_belongs_to_a_family() -> None:
-    of = {name: units(kind) for name, kind in KINDS.items()}
-    assert of["conv_transpose2d"] == "convolution" and of["layer_norm"] == "memory"
-    assert of["matmul"] == of["scaled_dot_product_attention"] == of["lstm"] == "matrix"
 
 
 def test_a_backward_pass_learns_with_its_like_and_has_its_own_operations() -> None:
@@ -361,28 +206,6 @@ def test_rates_are_nearly_the_best_and_the_shortest_time_nearly_the_least() -> N
     assert found.shortest_s == pytest.approx(5e-3)
     alone = roofline([(call(6.0, 8.0), 2.0)])
     assert alone == Roofline({"product float32": 3.0}, 4.0, 2.0, 0.5)
-
-
-def test_long_kernels_that_broadcast_show_how_many_elements_they_write() -> None:
-    large = 2**20
-    others = [
-        (added(large // 2), 1.0),
-        (added(large, "mul", 0.0), 1e-6),
-        (added(large, "cat"), 1.0),
-    ]
-    seen = [(added(large, kind), 1.0 / n) for n in (1, 2) for kind in ("add", "mul")]
-    assert roofline([*others, *seen]).broadcast_per_s == 2 * large
-
-
-def test_the_kernel_that_adds_a_bias_is_set_apart() -> None:
-    under = Roofline({"product float32": 100.0}, 10.0, 0.5, 4.0)
-    plain, biased = call(300.0, 10.0), replace(call(300.0, 10.0), biased=8.0)
-    assert (under.bias_s(plain), under.bias_s(biased)) == (0.0, 0.5 + 2.0)
-    assert under.slower(plain, 7.0) == pytest.approx(math.log(2.0))
-    assert under.slower(biased, 9.5) == pytest.approx(math.log(2.0))
-    assert under.seconds(biased, math.log(2.0)) == pytest.approx(9.5)
-    fused = under.slower(biased, 3.0)  # its own kernel would leave 0.5 s
-    assert under.time_s(biased) * math.exp(fused) == pytest.approx(0.3 * 3.0)
 
 
 def test_a_time_is_the_shortest_and_the_larger_of_operations_and_bytes() -> None:

@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 
 from benchmarks.intervals import score
-from opdb.errors import InputError
 from opdb.estimates.estimator import Estimator, Matrix, Process, unit_of
 from opdb.estimates.features import features
 from opdb.estimates.training import (
-    FEWEST_FAMILIES,
     CountedWork,
     Example,
     PointsLeftOut,
     SumError,
-    SumErrors,
     calibrated,
     errors_of,
     width_of,
@@ -131,37 +128,6 @@ def test_left_out_estimates_are_those_learned_without_a_family(left_out: str) ->
     assert bool(expected.doubtful) is (left_out == "z")
 
 
-def test_what_no_sum_is_of_tells_nothing(estimator: Estimator, examples: list[Example]) -> None:
-    """Little of a time that a family alone calls, nothing of it, or no power."""
-    rest = PointsLeftOut(estimator, examples)
-    small, large = work("a", examples), work("d", examples, times=1000)
-    mixed = CountedWork("a", {**small.counts, **large.counts})
-    assert errors_of(rest, examples, [mixed], BASE_W) == SumErrors((), ())
-    assert errors_of(rest, examples, [CountedWork("z", small.counts)], BASE_W) == SumErrors((), ())
-    assert errors_of(rest, examples, [CountedWork("a", {"unknown": 3})], BASE_W) == SumErrors(
-        (), ()
-    )
-    alone = errors_of(rest, examples, [small], None)
-    assert len(alone.times) == 1 and not alone.energies
-    first = next(iter(small.counts))
-    dark = [
-        replace(e, cost=replace(e.cost, dynamic_energy_j=None))
-        if e.configuration.key == first
-        else e
-        for e in examples
-    ]
-    found = errors_of(PointsLeftOut(learned(dark), dark), dark, [small], BASE_W)
-    assert len(found.times) == 1 and not found.energies, "one of its calls was not metered"
-
-
-def test_other_examples_than_it_learned_from_are_refused(
-    estimator: Estimator, examples: list[Example]
-) -> None:
-    said = "memory: 47 examples, 48 learned points: python -m opdb.estimates"
-    with pytest.raises(InputError, match=said):
-        PointsLeftOut(estimator, examples[:-1])
-
-
 def drawn_errors(families: int = 12, each: int = 20) -> list[SumError]:
     """Errors that are 1.5 times the unit of their deviation, or less."""
     drawn = np.random.default_rng(7)
@@ -184,39 +150,6 @@ def test_a_twentieth_of_the_errors_lies_outside_and_the_score_is_the_best() -> N
         return statistics.fmean(score(e.error, width * unit_of(e.deviation)) for e in errors)
 
     assert mean_score(found) < min(mean_score(by * found) for by in (0.9, 1.1))
-
-
-def test_few_families_leave_more_room() -> None:
-    """A family of n sums counts as √n independent ones: the level is 0.95 (m + 1) / m of m."""
-    alone = [SumError(str(n), (n + 1) / 100, 0.1) for n in range(19)]
-    widest = width_of(alone)
-    assert widest * unit_of(0.1) == pytest.approx(0.19, rel=1e-4)
-    many = [SumError(str(n), (n + 1) / 1000, 0.1) for n in range(100)]
-    found = width_of(many)
-    assert found * unit_of(0.1) == pytest.approx(0.096, rel=1e-3)
-    of_ten = [SumError(str(n % 10), (n + 1) / 1000, 0.1) for n in range(1000)]
-    found = width_of(of_ten)
-    assert found * unit_of(0.1) == pytest.approx(0.96, rel=1e-3)
-
-
-def test_a_family_of_many_sums_does_not_decide() -> None:
-    """Without weights 400 sums that err by next to nothing would make the others one in twenty."""
-    few = [SumError(str(n), 0.3, 0.1) for n in range(19)]
-    many = [SumError("many", 0.001, 0.1)] * 400
-    found = width_of(few + many)
-    assert found * unit_of(0.1) == pytest.approx(0.3, rel=1e-4)
-
-
-def test_too_few_families_tell_nothing(estimator: Estimator) -> None:
-    errors = drawn_errors(families=FEWEST_FAMILIES)
-    fewer = [each for each in errors if each.family != "3"]
-    assert width_of(fewer) is None
-    both = SumErrors(tuple(errors), tuple(errors))
-    assert both.without("3") == SumErrors(tuple(fewer), tuple(fewer))
-    assert both.without("3").given_to(estimator).sums == estimator.sums
-    assert both.given_to(estimator).sums.time == width_of(errors)
-    no_energy = SumErrors(tuple(errors), ())
-    assert no_energy.given_to(estimator).sums.energy == estimator.sums.energy
 
 
 def test_calibrating_changes_the_widths_of_sums_alone(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import replace
 
 import pytest
 
-from opdb.estimates.estimator import Estimator, from_document, to_document
+from opdb.estimates.estimator import Estimator
 from opdb.estimates.training import Example, train
 from opdb.records import Configuration
 from opdb.store import Store, open_store
@@ -98,42 +96,3 @@ def test_what_nothing_like_it_was_measured_is_refused(estimator: Estimator) -> N
     assert not found.costs
     for configuration, said in asked.items():
         assert said in found.refused[configuration.key]
-
-
-@pytest.mark.parametrize("models", [frozenset(), frozenset({"the only one"})])
-def test_one_model_is_enough_to_learn_from(examples: list[Example], models: frozenset[str]) -> None:
-    few = [replace(e, models=models) for e in examples if e.configuration.kind == "relu"]
-    reach = learned(few).families["memory"].reach
-    assert 0.5 < reach.time < 10 and 0.5 < reach.energy < 10
-
-
-def test_without_power_times_are_learned_alone(examples: list[Example]) -> None:
-    few = [
-        replace(e, cost=replace(e.cost, dynamic_energy_j=None))
-        for e in examples
-        if e.configuration.kind == "relu"
-    ]
-    found = learned(few).estimate([few[0].configuration])
-    [cost] = found.costs.values()
-    assert cost.time_s is not None and cost.dynamic_energy_j is None
-    assert found.half_widths({cost.configuration: 1.0}, 100.0)[1] is None
-    again = from_document(json.loads(json.dumps(to_document(learned(few)))))
-    assert again.estimate([few[0].configuration]).costs == found.costs
-
-
-def test_training_twice_gives_the_same(estimator: Estimator, examples: list[Example]) -> None:
-    few = [e for e in examples if e.configuration.kind == "relu"]
-    assert to_document(learned(few)) == to_document(learned(list(reversed(few))))
-
-
-def test_states_that_nothing_was_measured_in_are_refused_though_the_kind_was(
-    estimator: Estimator, examples: list[Example]
-) -> None:
-    """A batch norm in training reads its input twice; what was learned of did so once."""
-    [like_it, *_] = [e.configuration for e in examples if e.configuration.kind == "batch_norm"]
-    trained = replace(like_it, parameters={**like_it.parameters, "training": True})
-    cast = replace(like_it, autocast="bfloat16")
-    found = estimator.estimate([like_it, trained, cast], alike_only=True)
-    assert found.costs.keys() == {like_it.key}
-    assert "in training mode" in found.refused[trained.key]
-    assert "under autocast" in found.refused[cast.key]

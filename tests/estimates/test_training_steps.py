@@ -10,21 +10,16 @@ import numpy as np
 import pytest
 
 from opdb.errors import InputError
-from opdb.estimates import training
 from opdb.estimates.estimator import Covariance, Process, Reach, SumWidths
 from opdb.estimates.features import KIND, Features, features
 from opdb.estimates.training import (
     Example,
-    _as_wide_as_single,
     _conformal,
     _folds,
     _left_out,
     _LeftOut,
-    _levels,
     _Point,
     _trend,
-    placed,
-    usable,
 )
 from opdb.records import Configuration, Cost
 from tests.estimates.made import call, example, learned
@@ -68,27 +63,6 @@ def test_twelve_calls_of_a_family_are_enough() -> None:
     assert learned([*relus, *linears, another]).families.keys() == {"memory", "matrix"}
 
 
-def test_only_calls_that_took_time_on_the_device_are_learned_from() -> None:
-    one = call(8)
-    assert usable(example(one, 1e-6)) and usable(example(one, 1e-6, kernels=None))
-    assert not usable(example(one, None)) and not usable(example(one, 0.0))
-    assert not usable(example(one, 1e-6, kernels=0))
-    assert not usable(example(call(8, "no such kind"), 1e-6))
-    flat = Configuration("flatten", {}, one.inputs)
-    assert not usable(example(flat, 1e-6))
-    update = Configuration("sgd", {}, {"params": []}, pass_name="update")
-    assert not usable(example(update, 1e-6))
-
-
-def test_a_family_learns_from_no_more_than_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "MOST_POINTS", 20)
-    points = learned(scattered()).families["memory"].time.points
-    all_points = learned(scattered(20)).families["memory"].time.points
-    assert len(points) == len(all_points) == 20
-    again = learned(scattered()).families["memory"].time.points
-    assert (points == again).all()
-
-
 def test_power_is_learned_from_those_that_have_one() -> None:
     found = learned(scattered())
     family = found.families["memory"]
@@ -112,23 +86,6 @@ def test_power_is_learned_from_those_that_have_one() -> None:
     assert learned(none).families["memory"].power is None, "no watts have no logarithm"
 
 
-def test_what_was_learned_is_estimated_as_it_was_measured() -> None:
-    """Of two kinds, one of which takes four times as long as the other."""
-    relus = scattered(20)
-    given = [*relus, *(slowed(each, "softmax", 4.0) for each in relus)]
-    found = learned(given).estimate(each.configuration for each in given).costs
-    off = [
-        abs(math.log(mean_s(found[each.configuration.key]) / mean_s(each.cost))) for each in given
-    ]
-    assert statistics.median(off) < 0.2
-
-
-def slowed(of: Example, kind: str, factor: float) -> Example:
-    return example(
-        replace(of.configuration, kind=kind, parameters={"dim": 1}), factor * mean_s(of.cost)
-    )
-
-
 def mean_s(cost: Cost) -> float:
     return cost.time_s.mean
 
@@ -137,31 +94,8 @@ def point(kind: str = "relu", time_s: float = 1.0, user: str | None = None) -> _
     return _Point(Features(kind, "memory", "float32", 1.0, 1.0, True, {}), time_s, None, user)
 
 
-def test_a_level_is_shrunk_as_if_four_more_points_lay_at_the_mean() -> None:
-    points = [point("relu")] * 4 + [point("add")] * 2
-    levels = _levels(points, np.array([1.0, 1.0, 1.0, 1.0, 4.0, 4.0]))
-    assert levels == {"add": pytest.approx(2 * 2.0 / 6), "relu": pytest.approx(-4 * 1.0 / 8)}
-    assert _levels([point()] * 3, np.array([0.0, 0.0, 1.0])) == {"relu": 0.0}
-
-
 def of(kind: str, **given: float) -> Features:
     return Features(kind, "memory", "float32", 1.0, 1.0, True, given)
-
-
-def test_a_place_is_how_far_each_number_lies_from_the_mean() -> None:
-    """Of those in which members differ, and of states that all of them are in."""
-    numbers = [(1.0, 0.0), (5.0, 0.01), (1.0, 0.0), (5.0, 0.01)]
-    members = [
-        of("add" if n % 2 else "relu", size=size, zeros=zeros, same=3.0, training=1.0, autocast=0.0)
-        for n, (size, zeros) in enumerate(numbers)
-    ]
-    names, centres, scales, places = placed(members)
-    assert names == ("size", "zeros", "training", "kind=add", "kind=relu")
-    assert centres == pytest.approx((3.0, 0.005, 1.0, 0.5, 0.5))
-    assert scales == pytest.approx((2.0, 0.3, 0.3, 0.5, 0.5))
-    first, second = [-1.0, -0.01667, 0.0, -1.0, 1.0], [1.0, 0.01667, 0.0, 1.0, -1.0]
-    assert places == pytest.approx(np.array([first, second] * 2))
-    assert placed([of("add", size=1.0), of("add", size=2.0)])[0] == ("size",)
 
 
 KERNEL = Covariance(variance=0.7, lengths=(0.8, 2.0), noise=0.02)
@@ -219,19 +153,6 @@ def test_what_is_usual_follows_lines_by_time() -> None:
     assert alone.at([1e-6, 1e-5, 1.0]) == pytest.approx([0.7] * 3)
 
 
-def test_long_calls_of_a_new_size_take_what_is_usual_of_long_ones() -> None:
-    """The process alone would have them as far above the roofline as all calls on average."""
-
-    def took_s(batch: int) -> float:
-        moved_s = 2 * 4 * 64 * batch / 1e12
-        return 1e-6 + moved_s * (1.0 + 2e-6 / moved_s)
-
-    seen = [example(call(2**n + k), took_s(2**n + k)) for n in range(4, 18) for k in range(4)]
-    large = call(2**22)
-    [cost] = learned(seen).estimate([large]).costs.values()
-    assert cost.time_s.mean == pytest.approx(took_s(2**22), rel=0.5)
-
-
 def test_reaches_hold_what_was_left_out() -> None:
     """Times and energies of single calls; sums are as wide until more is known of them."""
     examples = sorted(scattered(48), key=lambda e: e.configuration.key)
@@ -262,12 +183,6 @@ def test_reaches_hold_what_was_left_out() -> None:
     unmetered = learned(dark)
     assert unmetered.families["memory"].reach == Reach(reach.time, None)
     assert unmetered.sums == SumWidths(reach.time, None)
-
-
-def test_sums_are_as_wide_as_the_least_sure_family() -> None:
-    reaches = [Reach(2.0, 1.5), Reach(3.0, None), Reach(1.0, 2.5)]
-    assert _as_wide_as_single(reaches) == SumWidths(3.0, 2.5)
-    assert _as_wide_as_single([]) == SumWidths(0.0, None)
 
 
 def test_usual_times_are_medians_of_a_kind() -> None:

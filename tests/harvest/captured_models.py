@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.cuda import is_current_stream_capturing as imported_by_name
 from torch.nn.functional import scaled_dot_product_attention
 
-from tests.own import Builder, Built, model
+from tests.own import Builder, model
 
 
 def _causal(asks: Callable[[], bool]) -> Builder:
@@ -39,8 +39,6 @@ def _asking(does: Callable[[Tensor, bool], Tensor]) -> Builder:
 
 causal = _causal(lambda: torch.cuda.is_current_stream_capturing())
 causal_by_name = _causal(imported_by_name)
-never_asks = _causal(lambda: False)
-asks_for_nothing = _asking(lambda x, captured: x)
 
 
 @_asking
@@ -54,27 +52,6 @@ def fails_captured(x: Tensor, captured: bool) -> Tensor:
 def reads_values_in_eager(x: Tensor, captured: bool) -> Tensor:
     """A model that looks at values, as one that checks its padding, unless it is captured."""
     return x if captured or bool((x > 0).all()) else x + 1
-
-
-def remembers() -> Built:
-    """A model that makes something in its first pass alone, and asks for nothing."""
-    made: list[Tensor] = []
-
-    def does(x: Tensor, captured: bool) -> Tensor:
-        if not made:
-            made.append(torch.tanh(x))
-        return x + made[0]
-
-    return _asking(does)()
-
-
-def padded_gpt2() -> Built:
-    """A small GPT-2 of transformers, with a mask of its padding."""
-    from transformers import GPT2Config, GPT2Model
-
-    config = GPT2Config(n_layer=2, n_embd=32, n_head=2, vocab_size=64, n_positions=32)
-    mask = torch.ones(2, 16, dtype=torch.int64)
-    return GPT2Model(config), (torch.randint(0, 64, (2, 16)),), {"attention_mask": mask}
 
 
 def path(name: str) -> str:

@@ -23,7 +23,6 @@ weights_apart = model((2, 3, 9, 9), w=lambda: nn.Parameter(randn(4, 8, 3, 3, 3))
     lambda m, x: vmap(lambda w: nn.functional.conv2d(x, w))(m.w)
 )
 norm = model((5, 2, 8), part=lambda: nn.LayerNorm(8))(lambda m, x: vmap(m.part)(x))
-jacobian = model((2, 8), **LINEAR)(lambda m, x: torch.func.jacrev(m.part)(x))
 
 
 @model((2, 8), part=lambda: nn.ModuleList(nn.Linear(8, 4) for _ in range(3)))
@@ -77,14 +76,3 @@ def _exported(plain: nn.Module, *given: Tensor) -> Built:
 
 def exported() -> Built:
     return _exported(nn.Sequential(nn.Linear(8, 4), nn.ReLU()), randn(2, 8))
-
-
-def exported_within() -> Built:
-    module, given = exported()
-    return nn.Sequential(module, nn.Dropout(0.5)), given
-
-
-def exported_decomposed() -> Built:
-    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(36, 5))
-    given = (randn(2, 3, 5, 5),)
-    return torch.export.export(plain.eval(), given).run_decompositions().module(), given

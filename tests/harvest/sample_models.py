@@ -334,11 +334,6 @@ def always_trains() -> Built:
     return Stubborn(4, 4), (torch.randn(2, 4),)
 
 
-def large_and_broken() -> Built:
-    nn.Linear(1000, 1000)
-    raise KeyError("rope")
-
-
 @model((2, 4))
 def casts_by_itself(m: Any, x: Tensor) -> Tensor:
     with torch.autocast("cuda"):

@@ -65,29 +65,6 @@ def test_the_same_calls_are_made_and_every_one_can_run(name: str) -> None:
     assert cast.key != plain.key
 
 
-def test_only_what_is_cast_says_so() -> None:
-    workload = harvested("resnet18")
-    assert {c.autocast for c in of_kind(workload, "conv2d")} == {"bfloat16"}
-    assert {c.autocast for c in of_kind(workload, "conv2d backward")} == {"bfloat16"}
-    assert {c.autocast for c in of_kind(workload, "cross_entropy")} == {"bfloat16"}
-    for kind in ("relu", "batch_norm", "max_pool2d", "add", "sgd update"):
-        assert {c.autocast for c in of_kind(workload, kind)} == {None}, kind
-    [relu, *_] = of_kind(workload, "relu")
-    halves = harvest(ModelSpec("resnet18", phase="training", batch_size=2, dtype="bfloat16"))
-    assert relu in of_kind(halves, "relu")  # one configuration, whoever calls it
-    [update] = of_kind(workload, "sgd update")
-    assert {spec["dtype"] for spec in update.inputs["params"]} == {"float32"}
-
-
-def test_norms_and_softmaxes_are_computed_in_float32() -> None:
-    workload = harvested("distilbert", phase="inference")
-    assert {c.inputs["input"]["dtype"] for c in of_kind(workload, "gelu")} == {"bfloat16"}
-    sums = of_kind(workload, "add")[1:]  # the first adds the embeddings
-    assert {c.inputs["input"]["dtype"] for c in sums} == {"bfloat16"}
-    assert {c.inputs["other"]["dtype"] for c in sums} == {"float32"}
-    assert {c.inputs["input"]["dtype"] for c in of_kind(workload, "layer_norm")} == {"float32"}
-
-
 @pytest.mark.parametrize("title", ["conv2d", "conv2d backward", "cross_entropy backward"])
 def test_a_call_under_autocast_runs_in_its_dtype(title: str) -> None:
     for configuration in set(of_kind(harvested("resnet18"), title)):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from importlib import import_module
 
 import pytest
-import torch
 
-from opdb.harvest.passes import harvest, harvest_in_both
-from opdb.models import LoadedModel, checked
+from opdb.harvest.passes import harvest_in_both
+from opdb.models import LoadedModel
 from opdb.operators import build
 from opdb.records import Harvest, Workload
 from opdb.spec import ModelSpec
@@ -69,31 +67,6 @@ def test_a_model_that_asks_is_run_again_and_told_that_it_is_captured(
         build(configuration, device="cpu")()
 
 
-def test_its_key_is_its_own_and_its_runs_are_the_models() -> None:
-    found = own("causal")
-    assert found.captured.key != found.workload.key == found.captured.model_key
-    assert replace(found.captured, captured=False).key == found.workload.key
-    assert harvest(ModelSpec(captured_models.path("causal"))) == found.workload
-
-
-@pytest.mark.parametrize("name", ["never_asks", "asks_for_nothing", "remembers"])
-def test_one_that_calls_the_same_has_no_second_workload(name: str, passes: list[bool]) -> None:
-    found = own(name)
-    assert found.captured is None and found.failure is None
-    assert passes == ([False] if name == "never_asks" else [False, True])
-
-
-def test_a_model_that_is_never_asked_about_is_run_once(passes: list[bool]) -> None:
-    assert harvest_in_both(ModelSpec("resnet18")).captured is None
-    harvest(ModelSpec(captured_models.path("causal")))
-    assert passes == [False, False]
-
-
-def test_training_is_harvested_as_it_is_run() -> None:
-    request = checked(ModelSpec(captured_models.path("causal"), phase="training", optimizer="sgd"))
-    assert harvest_in_both(request).captured is None
-
-
 def test_one_that_fails_while_captured_is_harvested_and_says_why() -> None:
     found = own("fails_captured")
     assert found.captured is None and found.workload.calls
@@ -104,21 +77,6 @@ def test_values_that_eager_alone_reads_take_both_passes_to_the_cpu(passes: list[
     found = own("reads_values_in_eager")
     assert passes == [False, False, True]  # on meta in vain, then on the CPU
     assert {"gt", "all"} <= added(found)[1].keys() and not added(found)[0]
-
-
-def test_nothing_stays_of_what_was_told() -> None:
-    before = vars(torch.cuda.graphs)["_cuda_isCurrentStreamCapturing"]
-    own("fails_captured")
-    own("causal")
-    assert vars(torch.cuda.graphs)["_cuda_isCurrentStreamCapturing"] is before
-
-
-def test_gpt2_masks_its_padding_itself_while_captured() -> None:
-    found = own("padded_gpt2")
-    assert added(found)[0].keys() >= {"arange", "le"}
-    assert found.captured.unsupported == {}
-    assert not any(masks(found.workload)) and all(masks(found.captured))
-    assert "item" in added(found)[1]  # eager looks whether there is any padding
 
 
 def test_gpt2_alone_masks_what_its_version_of_transformers_masks() -> None:

@@ -98,18 +98,6 @@ def test_counts_are_those_of_explain_on_a_real_device(
     assert bool(found.breaks) == (graphs != 1)
 
 
-def test_what_dynamo_calls_inside_a_public_function_is_that_function() -> None:
-    found = model_graphs(ModelSpec(f"{HERE}:padding"))
-    assert all(node.described for node in found.graphs[0].nodes)
-    assert {call.kind for call in calls(found)} == {"pad", "conv2d"}
-
-
-def test_a_node_that_no_operator_describes_says_so() -> None:
-    found = model_graphs(ModelSpec("transformer", input_size=(8,)))
-    undescribed = [node.target for g in found.graphs for node in g.nodes if not node.described]
-    assert undescribed and all("transformer_encoder_layer" in target for target in undescribed)
-
-
 def test_a_model_that_fails_is_told_of() -> None:
     with pytest.raises(InputError, match="fails under dynamo: ValueError: half way"):
         model_graphs(ModelSpec(f"{HERE}:failing"))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from opdb.errors import InputError, UnsupportedError
 from opdb.harvest.passes import harvest, record
-from opdb.harvest.recorder import OUTSIDE, Recorder
+from opdb.harvest.recorder import OUTSIDE
 from opdb.kinds import KINDS, Kind, families, registry
 from opdb.models import load
 from opdb.operators import build
@@ -22,7 +22,7 @@ from opdb.records import Json, Phase, Workload
 from opdb.spec import ModelSpec
 from tests import declarations
 from tests.harvest import sample_models
-from tests.own import Built, model
+from tests.own import model
 
 
 def own(name: str) -> Workload:
@@ -63,59 +63,6 @@ def test_builtin_models_are_fully_described(name: str) -> None:
     assert workload.unsupported == {}
     assert workload.calls
     assert workload.batch_size == 3
-
-
-def test_attention_modules_are_opaque_and_keep_identity() -> None:
-    workload = own("attention")
-    kinds = by_kind(workload)
-    assert kinds["transformer_encoder_layer"] == 2
-    attention = [c for c in workload.occurrences() if c.kind == "multi_head_attention"]
-    assert len(attention) == 2
-    assert kinds["scaled_dot_product_attention"] == 1
-
-
-def test_functions_with_parameters_are_operators_in_function_form() -> None:
-    workload = own("functional")
-    assert {call.form for call in workload.calls} == {"function"}
-    convolution = next(c for c in workload.occurrences() if c.kind == "conv2d")
-    assert convolution.inputs["weight"]["role"] == "weight"
-    assert "role" not in convolution.inputs["input"]
-
-
-def test_keyword_and_tuple_inputs_are_kept_as_data() -> None:
-    workload = own("keywords")
-    assert by_kind(workload)["linear"] == 2
-    first = workload.inputs["args"][0]["tuple"][0]
-    assert first == {"shape": [5, 8], "dtype": "float32"}
-    assert set(workload.inputs["kwargs"]) == {"scale", "mask"}
-    again = harvest(ModelSpec(sample_models.path("keywords"), inputs=workload.inputs))
-    assert again.calls == workload.calls
-
-
-@model((), table=lambda: torch.zeros(1))
-def _replaces(m: Any, x: torch.Tensor) -> torch.Tensor:
-    """Makes its table anew, as positions are kept that hang on the length."""
-    m.table = torch.arange(6.0, device=x.device)
-    return torch.relu(torch.sin(x) + m.table)
-
-
-def replacing() -> Built:
-    return nn.Sequential(*(_replaces()[0] for _ in range(20))), (torch.randn(2, 6),)
-
-
-def test_what_takes_the_memory_of_a_replaced_buffer_is_no_weight() -> None:
-    workload = harvest(ModelSpec(f"{__name__}:replacing"))
-    assert by_kind(workload) == dict.fromkeys(("arange", "sin", "add", "relu"), 20)
-    assert not [c.json for c in workload.occurrences() if '"weight"' in c.json]
-
-
-class DropsWeights(nn.LSTM):
-    def forward(self, input: Any, hx: Any = None) -> Any:
-        return super().forward(torch.sin(input))
-
-
-def drops_weights() -> Built:
-    return DropsWeights(4, 8), (torch.randn(5, 2, 4),)
 
 
 @model((2, 4), linear=lambda: nn.Linear(4, 3))
@@ -189,24 +136,6 @@ def test_what_cannot_be_harvested_is_one_message(
     assert (torch.autocast.__init__, torch.autocast.__enter__) == (made, entered)
 
 
-def test_autocast_of_a_model_in_halves_is_refused() -> None:
-    with pytest.raises(InputError, match="autocast is for a model in float32"):
-        harvest(ModelSpec("mlp", dtype="bfloat16", autocast="bfloat16"))
-
-
-def test_a_model_too_large_for_the_cpu_stays_off_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opdb.models.construction.os.sysconf", lambda name: 1)
-    with pytest.raises(InputError, match=r"fails on meta.*too large for a pass on the CPU"):
-        own("asks_for_values")
-
-
-def test_an_inherited_module_shows_the_functions_of_its_own_forward() -> None:
-    workload = own("inherited")
-    assert workload.foreign_leaves == {"StandardizedConv2d": 1}
-    forms = {call.configuration.kind: call.form for call in workload.calls}
-    assert forms == {"mean": "function", "sub": "function", "conv2d": "function", "relu": "module"}
-
-
 def test_a_computed_weight_is_an_operator_too() -> None:
     kinds = by_kind(own("reparametrized"))
     assert kinds["linear"] == 2
@@ -217,12 +146,6 @@ def test_rectified_values_reach_the_next_operator() -> None:
     workload = harvest(ModelSpec("resnet18"))
     values = [c.inputs["input"].get("values") for c in workload.occurrences() if c.kind == "conv2d"]
     assert values[0] is None and "rectified" in values
-
-
-def test_in_place_calls_renew_what_is_known_of_their_argument() -> None:
-    workload = own("writes")
-    gelu = next(c for c in workload.occurrences() if c.kind == "gelu")
-    assert gelu.inputs["input"]["values"] == "rectified"
 
 
 def test_batch_dtype_and_layout_reach_the_configurations() -> None:
@@ -263,27 +186,6 @@ def totals(m: Any, x: torch.Tensor) -> torch.Tensor:
     return torch.sin(m.total)
 
 
-def test_a_tensor_may_take_the_place_of_a_number() -> None:
-    workload = harvest(ModelSpec(f"{__name__}:totals"))
-    assert by_kind(workload) == {"relu": 1, "add": 1, "sin": 1}
-    [add] = [c for c in workload.occurrences() if c.kind == "add"]
-    assert set(add.inputs) == {"input", "other"}, "from the second pass on it adds tensors"
-
-
-def test_training_is_another_workload() -> None:
-    trained = harvest(ModelSpec("resnet18", batch_size=2, phase="training"))
-    assert trained.gradient and trained.unsupported == {}
-    assert all(call.configuration.gradient for call in trained.calls[:2])
-    assert trained.key != harvest(ModelSpec("resnet18", batch_size=2)).key
-
-
-def test_harvests_do_not_depend_on_each_other() -> None:
-    first = harvest(ModelSpec("squeezenet1_1"))
-    with pytest.raises(InputError):
-        own("fails")
-    assert harvest(ModelSpec("squeezenet1_1")) == first
-
-
 def test_a_failure_names_the_last_call_and_leaves_nothing_behind() -> None:
     call, register = nn.Module.__call__, nn.Module.register_parameter
     with pytest.raises(InputError, match=r"last call was 'inner\.1' \(Linear\)"):
@@ -291,19 +193,6 @@ def test_a_failure_names_the_last_call_and_leaves_nothing_behind() -> None:
     assert nn.Module.__call__ is call and nn.Module.register_parameter is register
     assert torch.overrides._get_current_function_mode_stack() == []
     assert nn.Linear(2, 2)(torch.ones(1, 2)).device.type == "cpu"
-
-
-def test_the_train_mode_is_restored() -> None:
-    loaded = load(ModelSpec("mlp"), device="meta")
-    loaded.module[1].train()  # type: ignore[index]
-    record(loaded)
-    assert [m.training for m in loaded.module.children()] == [False, True, False, False, False]
-
-
-def test_a_harvest_inside_a_harvest_is_refused() -> None:
-    with pytest.raises(InputError, match="inside the forward pass"):
-        own("nested")
-    assert harvest(ModelSpec("mlp")).calls
 
 
 def test_threads_take_turns_and_do_not_see_each_other() -> None:
@@ -319,42 +208,6 @@ def test_threads_take_turns_and_do_not_see_each_other() -> None:
         thread.join()
     assert len(found) == 3 and found[0] == found[1] == found[2]
     assert (torch.autocast.__init__, torch.autocast.__enter__) == (made, entered)
-
-
-def test_another_thread_is_not_recorded() -> None:
-    loaded = load(ModelSpec("mlp"), device="meta")
-    recorder = Recorder(loaded.module)
-    shapes = []
-
-    def elsewhere() -> None:
-        shapes.append(nn.Linear(2, 2)(torch.ones(1, 2)).shape)
-
-    with recorder.watching():
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
-    assert recorder.calls == [] and recorder.unsupported == {}
-    assert shapes == [(1, 2)]
-
-
-def test_a_gradient_taken_in_the_forward_is_listed() -> None:
-    assert {"torch.Tensor.__pow__", "torch.Tensor.sum"} <= own("differentiated").unsupported.keys()
-
-
-def test_operators_that_take_functions_are_listed() -> None:
-    workload = own("branching")
-    assert any("cond" in name for name in workload.unsupported)
-
-
-def test_what_fails_while_it_is_built_is_built_again_only_where_it_fits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with pytest.raises(InputError, match=r"cannot be built: KeyError: 'rope'$"):
-        own("large_and_broken")
-    pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 8_000_000}
-    monkeypatch.setattr("opdb.models.construction.os.sysconf", pages.__getitem__)
-    with pytest.raises(InputError, match=r"rope.*too large for a pass on the CPU"):
-        own("large_and_broken")
 
 
 def test_resnet50_keys_are_golden() -> None:
@@ -395,21 +248,3 @@ def test_one_line_makes_a_kind(ndtr: Kind) -> None:
     built = build(forward)
     assert built().shape == (4, 8)
     assert find_operator("special.ndtr").called is torch.special.ndtr
-
-
-def test_its_backward_pass_is_found_and_counted(ndtr: Kind) -> None:
-    request = ModelSpec(f"{__name__}:gate", phase="training")
-    calls = [c.configuration for c in harvest(request).calls]
-    backward = next(c for c in calls if c.title == "ndtr backward")
-    assert ndtr.flops(backward) == 32 and ndtr.bytes_moved(backward) == 3 * 4 * 32
-    assert build(backward)() is not None
-
-
-def test_without_the_line_it_is_unsupported() -> None:
-    request = ModelSpec(f"{__name__}:gate")
-    assert any("ndtr" in name for name in harvest(request).unsupported)
-
-
-def test_a_kind_that_leaves_something_undecided_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"backward.*nonzero_rule.*functions"):
-        Kind("made_up", "input")  # type: ignore[call-arg]

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from typing import Any
 
 import pytest
 import torch
 import torchvision
 
-from opdb.errors import InputError
 from opdb.estimates.features import units
 from opdb.harvest.passes import harvest, record
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel
 from opdb.models.inputs import describe
-from opdb.operators import build
 from opdb.records import Call, Phase, Workload
 from opdb.spec import ModelSpec
 
@@ -59,15 +56,6 @@ def test_what_vmap_maps_is_described_as_it_runs(name: str, flops: int) -> None:
     assert not workload.unsupported
 
 
-@pytest.mark.parametrize(
-    ("name", "flops"), [("linear", 768), ("nested", 3840), ("convolution", 699_840)]
-)
-def test_what_vmap_maps_is_trained(name: str, flops: int) -> None:
-    workload = own(name, "training")
-    assert flops_of_products(workload) == flops
-    assert not workload.unsupported
-
-
 def test_mapped_calls_have_the_shapes_of_whole_batches() -> None:
     assert shapes(own("linear"), "mm") == [[6, 8], [8, 4]]
     assert shapes(own("ensemble"), "bmm") == [[3, 2, 8], [3, 8, 4]]
@@ -85,34 +73,6 @@ def test_randomness_says_how_much_is_drawn() -> None:
         for name in ("drawn_apart", "drawn_once")
     }
     assert sizes == {"drawn_apart": [5, 8], "drawn_once": [8]}
-
-
-@pytest.mark.parametrize(
-    "name", ["linear", "ensemble", "convolution", "weights_apart", "norm", "drawn_apart", "dropped"]
-)
-def test_mapped_calls_can_be_measured(name: str) -> None:
-    for call in own(name).calls:
-        build(call.configuration, form=call.form)()
-
-
-def test_derivatives_within_a_forward_are_listed() -> None:
-    assert "torch.nn.functional.linear" in own("jacobian").unsupported
-
-
-def test_an_exported_module_calls_what_its_module_does() -> None:
-    calls = [call.configuration for call in own("exported").calls]
-    assert [(c.kind, KINDS[c.kind].flops(c)) for c in calls] == [("linear", 128), ("relu", 8)]
-    within = [call.configuration for call in own("exported_within").calls]
-    assert [c.kind for c in within] == ["linear", "relu", "dropout"]
-    assert not KINDS["dropout"].launches(within[-1])  # the others' train mode is left
-
-
-def test_an_exported_module_is_described_after_its_decomposition() -> None:
-    workload = own("exported_decomposed")
-    assert not workload.unsupported
-    counts = Counter(c.configuration.kind for c in workload.calls)
-    assert counts["conv2d"] == counts["batch_norm"] == counts["addmm"] == 1
-    assert flops_of_products(workload) == 2 * (2 * 4 * 9 * 27 + 2 * 36 * 5)
 
 
 def _calls(module: torch.nn.Module, given: torch.Tensor) -> list[Call]:
@@ -138,25 +98,6 @@ def test_exported_vision_models_make_the_calls_of_the_plain_ones(name: str) -> N
     assert found == wanted
 
 
-def test_attention_is_laid_out_as_the_plain_call() -> None:
-    """A GPU's kernel gives it another layout than the products that meta puts it together from."""
-    query = torch.randn(2, 4, 6, 16, device="meta")
-
-    class Attention(torch.nn.Module):
-        def __init__(self, function: Any) -> None:
-            super().__init__()
-            self.function = function
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            attended: torch.Tensor = self.function(x, x, x)
-            return attended.transpose(1, 2).reshape(2, 6, 64) + 1
-
-    plain = Attention(torch.nn.functional.scaled_dot_product_attention)
-    exported = Attention(torch.ops.aten.scaled_dot_product_attention.default)
-    keys = [[c.configuration.key for c in _calls(each, query)] for each in (plain, exported)]
-    assert keys[0] == keys[1]
-
-
 @pytest.mark.parametrize(
     ("name", "multiplied"),
     [
@@ -173,15 +114,3 @@ def test_a_model_with_a_sparse_tensor_is_harvested(name: str, multiplied: bool) 
     workload = own(name)
     assert flops_of_products(workload) == 3200
     assert workload.unsupported == ({"torch.sparse.mm": 1} if multiplied else {})
-
-
-def test_sparse_weights_take_what_they_store() -> None:
-    """Two indices and a value for each of 50 numbers, beside the linear layer's 36."""
-    for name in ("sparse_buffer", "sparse_parameter"):
-        memory = own(name).memory
-        assert memory.weight_bytes == 36 * 4 + 50 * (2 * 8 + 4)
-
-
-def test_an_exported_module_that_does_not_fit_is_told() -> None:
-    with pytest.raises(InputError, match="exported"):
-        harvest(ModelSpec("tests.harvest.mapped_models:exported", source="python", input_size=(9,)))

@@ -88,19 +88,6 @@ def test_a_tensor_that_torch_takes_for_a_number_is_that_number(name: str) -> Non
         assert KINDS[configuration.kind].bytes_moved(configuration) >= 0
 
 
-def test_the_description_is_that_of_the_number_written_out() -> None:
-    taken = recorded(lambda linear, x, n: linear(x.repeat(n[0], 1)))
-    asked = recorded(lambda linear, x, n: linear(x.repeat(int(n[0]), 1)))
-    assert [c.configuration for c in taken.calls] == [c.configuration for c in asked.calls]
-    assert KINDS["linear"].flops(last(taken)) == 2048
-
-
-def test_the_host_waits_for_no_number_that_lies_on_the_cpu() -> None:
-    recorder = recorded(lambda linear, x, n: x.view(torch.div(4, 2, rounding_mode="trunc"), -1))
-    assert last(recorder).parameters == {"shape": [2, 64]}
-    assert "item" not in kinds(recorder)
-
-
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_nobody_waits_for_a_number_on_the_host(device: str) -> None:
     """As Longformer does, which divides sizes by torch.div."""
@@ -114,19 +101,6 @@ def test_nobody_waits_for_a_number_on_the_host(device: str) -> None:
     assert kinds(less) == {"tensor": 1, "sub": 1, "view": 1}
     moved = recorded(lambda _, x, n: x.view(torch.tensor(8).to(x.device), 2, 8), device)
     assert kinds(moved) == {"tensor": 1, "to": 1, "item": 1, "view": 1}
-
-
-def test_a_number_that_is_asked_for_is_no_argument() -> None:
-    recorder = recorded(lambda linear, x, n: int(n[0]) + bool(n[1]) + n[2].item())
-    assert kinds(recorder) == {"getitem": 3, "item": 3}
-    assert all(c.configuration.inputs for c in recorder.calls)
-
-
-def test_a_number_in_a_text_is_waited_for() -> None:
-    """As SwitchTransformers does, to find an expert by its name."""
-    recorder = recorded(lambda linear, x, n: {"2": linear}[f"{n[0]}"](x), "cpu")
-    assert kinds(recorder) == {"getitem": 1, "item": 1, "linear": 1}
-    assert recorder.unsupported == {}
 
 
 class Outer(TorchFunctionMode):
@@ -188,19 +162,6 @@ def test_any_whole_number_of_any_call_may_be_a_tensor(name: str) -> None:
             assert KINDS[configuration.kind].bytes_moved(configuration) >= 0
 
 
-@model((2, 4, 8), pool=lambda: nn.MaxPool1d(2), window=lambda: torch.tensor(2))
-def windowed(m: Any, x: Tensor) -> Any:
-    """Keeps the size of its window as a tensor, as a checkpoint would."""
-    m.pool.kernel_size = m.pool.stride = m.window
-    return m.pool(x)
-
-
-def test_a_module_that_holds_a_tensor_for_a_number_is_what_it_calls() -> None:
-    recorder = record(load(ModelSpec(f"{__name__}:windowed"), device="meta"))
-    assert last(recorder).parameters == {"kernel_size": [2]}
-    assert recorder.unsupported == {}
-
-
 def moved(linear: nn.Linear, x: Tensor, n: Tensor) -> Any:
     return linear.to(x.device)(x)
 
@@ -254,12 +215,6 @@ def test_a_call_that_works_is_missing(
     function: Callable[[nn.Linear, Any, Any], Any], name: str, device: str
 ) -> None:
     assert recorded(function, device).unsupported == {name: 1}
-
-
-def test_whether_all_are_true_is_one_reduction() -> None:
-    recorder = recorded(lambda linear, x, n: torch._is_all_true(x > 0))
-    assert kinds(recorder) == {"gt": 1, "all": 1}
-    assert recorder.unsupported == {}
 
 
 @model(

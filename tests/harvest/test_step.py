@@ -103,14 +103,6 @@ def learned_bias(m: Any, x: Tensor) -> Any:
     return m.head(x.mean(1))
 
 
-@model((2, 6, 8), **ATTENDS)
-def doubles(m: Any, x: Tensor) -> Any:
-    """Attends in float64, which autocast leaves alone."""
-    q = m.layers[0](x).double().view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)[0]
-    x = F.scaled_dot_product_attention(q, q, q, attn_mask=m.bias.double())
-    return m.head(x.float().mean((1, 2)).repeat(1, 2))
-
-
 @model(
     (2, 6, 8),
     asking=lambda: nn.Linear(8, 8),
@@ -193,22 +185,6 @@ def test_a_learned_bias_of_attention_gets_its_gradient() -> None:
     assert sums == [[1, 2, 6, 6]]
     [update] = [c.configuration for c in workload.calls if c.configuration.pass_name == "update"]
     assert [1, 2, 6, 6] in [spec["shape"] for spec in update.inputs["params"]]
-
-
-def test_autocast_casts_the_bias_of_attention() -> None:
-    workload = harvest(replace(asked(f"{HERE}:learned_bias"), autocast="bfloat16"))
-    attended = [c.configuration for c in workload.calls if "attention" in c.configuration.kind]
-    assert len(attended) == 4, "two layers, forward and backward"
-    assert {c.inputs["query"]["dtype"] for c in attended} == {"bfloat16"}
-    assert {c.inputs["attn_mask"]["dtype"] for c in attended} == {"float32"}
-    assert {c.autocast for c in attended} == {"bfloat16"}, "as which the bias is cast in each"
-
-
-def test_autocast_leaves_attention_in_float64_alone() -> None:
-    workload = harvest(replace(asked(f"{HERE}:doubles"), autocast="bfloat16"))
-    attended = [c.configuration for c in workload.calls if "attention" in c.configuration.kind]
-    assert {c.inputs["query"]["dtype"] for c in attended} == {"float64"}
-    assert {c.autocast for c in attended} == {None}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint
 
-from opdb.errors import InputError
 from opdb.harvest.passes import harvest
 from opdb.kinds import get_kind
 from opdb.models import load
@@ -19,7 +18,6 @@ from opdb.models.steps import Loss
 from opdb.operators import build
 from opdb.records import Call, Configuration, Json, Workload
 from opdb.spec import ModelSpec
-from tests.harvest import sample_models
 from tests.own import model
 
 F = nn.functional
@@ -113,26 +111,6 @@ def test_what_needs_no_gradient_is_part_of_the_configuration() -> None:
     assert norm.parameters["training"] and "gradient" not in norm.inputs["running_mean"]
 
 
-def test_layers_whose_weights_are_implied_take_no_gradient_of_data() -> None:
-    name = sample_models.path("reader")
-    found = [call.configuration for call in trained(name).calls if call.configuration.gradient]
-    passes = [c for c in found if c.kind in ("gru", "multi_head_attention")]
-    assert [c.title for c in passes if c.pass_name == "backward"]
-    assert all(c.inputs[_first(c)]["gradient"] is False for c in passes)
-    real, again = run_by_autograd(name), Counter[str]()
-    for configuration in found:
-        if configuration.pass_name == "backward":
-            call = build(configuration)
-            with profile() as seen:
-                call()
-            again += Counter(event.name for event in seen.events())
-    assert again["aten::mm"] == real["aten::mm"] > 0
-
-
-def _first(configuration: Configuration) -> str:
-    return "input" if configuration.kind == "gru" else "query"
-
-
 def test_the_update_holds_every_parameter_whatever_their_order() -> None:
     update = trained("mobilenet_v2").calls[-1].configuration
     model = load(ModelSpec("mobilenet_v2"), device="meta").module
@@ -141,25 +119,6 @@ def test_the_update_holds_every_parameter_whatever_their_order() -> None:
     assert update.parameters == {"momentum": 0.9}
     other = trained("mobilenet_v2", optimizer="adamw").calls[-1].configuration
     assert (other.title, other.inputs) == ("adamw update", update.inputs)
-
-
-def test_optimizer_and_accumulation_tell_workloads_apart() -> None:
-    once, thrice = trained("mlp"), trained("mlp", accumulation=3)
-    assert len({w.key for w in (once, thrice, trained("mlp", optimizer="adamw"))}) == 3
-    for title, count in titles(once).items():
-        if title.endswith("backward") and title != "div backward":
-            assert titles(thrice)[title] == 3 * count
-    assert titles(thrice)["sgd update"] == 1
-    parameters = len(list(load(ModelSpec("mlp"), device="meta").module.parameters()))
-    assert len(sums(thrice)) == 2 * parameters  # each parameter has a gradient from the second on
-    assert all(c.parameters == {"inplace": True} for c in sums(thrice))
-
-
-def test_an_inference_is_what_it_was() -> None:
-    workload = harvest(ModelSpec("resnet18"))
-    assert {call.configuration.pass_name for call in workload.calls} == {"forward"}
-    assert not any(call.configuration.gradient for call in workload.calls)
-    assert "training" not in workload.inputs
 
 
 # models with something of their own
@@ -199,17 +158,6 @@ def test_what_is_frozen_has_no_backward_pass_and_is_an_inferences_operator() -> 
     assert sorted(shapes) == [[4], [4, 8]]
 
 
-@model((2, 8), head=lambda: nn.Linear(8, 4))
-def own_loss(m: Any, x: torch.Tensor) -> dict[str, torch.Tensor]:
-    return {"loss": F.mse_loss(m.head(x), x[:, :4]), "logits": m.head(x)}
-
-
-def test_a_models_own_loss_is_taken() -> None:
-    found = titles(trained("tests.harvest.test_training:own_loss"))
-    assert found["mse_loss backward"] == 1 and found["linear backward"] == 1
-    assert not found["cross_entropy"]
-
-
 class Swish(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):  # type: ignore[no-untyped-def]
@@ -244,20 +192,6 @@ def test_functions_of_ones_own_and_what_is_computed_again_are_operators_where_th
 
 
 nothing = model((2, 8))(lambda m, x: x * 2)
-
-
-def test_a_model_without_parameters_cannot_be_trained() -> None:
-    with pytest.raises(InputError, match=r"nothing' cannot be trained"):
-        trained("tests.harvest.test_training:nothing")
-
-
-def test_a_harvest_leaves_no_gradients_behind() -> None:
-    from opdb.harvest.passes import record
-
-    loaded = load(ModelSpec("mlp", phase="training"), device="meta")
-    record(loaded, training={"optimizer": "sgd", "accumulation": 1})
-    assert all(p.grad is None for p in loaded.module.parameters())
-    assert all(m.training for m in loaded.module.modules())
 
 
 # How much of each gradient is zero, followed on meta, against a real step's

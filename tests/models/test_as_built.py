@@ -35,13 +35,6 @@ def mixed(m: Any, input: Tensor, index: Tensor) -> Any:
     return m.norm(m.product(input).float())[index]
 
 
-def with_table() -> Built:
-    """A model in bfloat16 that keeps a table in float32, as rotary frequencies are kept."""
-    module = nn.Linear(8, 4, dtype=torch.bfloat16)
-    module.register_buffer("table", ones(3))
-    return module, (ones(2, 8, dtype=torch.bfloat16),)
-
-
 def last() -> Built:
     last = torch.channels_last
     return nn.Conv2d(3, 8, 3).to(memory_format=last), (ones(4, 3, 9, 9).to(memory_format=last),)
@@ -86,35 +79,12 @@ def test_dtypes_are_those_that_were_built(build: str, dtype: str, device: str) -
     assert [t.dtype for t in found.args] == [t.dtype for t in args]
 
 
-def test_a_model_of_halves_is_harvested_as_one() -> None:
-    workload = harvest(ModelSpec(f"{__name__}:half"))
-    [call] = workload.calls
-    assert workload.dtype == "float16" and workload.batch_size == 2
-    assert {spec["dtype"] for spec in call.configuration.inputs.values()} == {"float16"}
-
-
-def test_mixed_dtypes_are_kept_in_the_calls() -> None:
-    workload = harvest(ModelSpec(f"{__name__}:mixed"))
-    of = {call.configuration.kind: call.configuration.inputs for call in workload.calls}
-    assert workload.dtype == "float16+float32"
-    assert of["linear"]["weight"]["dtype"] == "float16"
-    assert of["layer_norm"]["weight"]["dtype"] == "float32"
-
-
 def test_an_option_casts_and_the_workload_says_from_what() -> None:
     found = loaded("mixed", dtype="bfloat16")
     assert found.dtype == "bfloat16" and dtypes(found) == {torch.bfloat16}
     assert [t.dtype for t in found.args] == [torch.bfloat16, torch.int64]
     assert found.inputs["built"] == {"dtype": "float16+float32"}
     assert loaded("half", dtype="float32").inputs["built"] == {"dtype": "float16"}
-
-
-def test_an_option_that_says_what_was_built_changes_nothing() -> None:
-    assert harvest(ModelSpec(f"{__name__}:half", dtype="float16", batch_size=2)) == harvest(
-        ModelSpec(f"{__name__}:half")
-    )
-    kept = loaded("with_table", dtype="bfloat16")
-    assert dict(kept.module.named_buffers())["table"].dtype == torch.float32
 
 
 def test_autocast_is_refused_where_the_model_was_built_in_halves() -> None:
@@ -138,31 +108,6 @@ def test_a_batch_is_that_of_the_inputs_that_share_their_first_size(device: str) 
     assert loaded("several", device, batch_size=1).args[0].shape == (1, 8)
 
 
-def test_readmes_own_example_takes_a_batch() -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text()
-    example = text.partition("# mypackage/models.py\n")[2].partition("```")[0]
-    built: dict[str, Any] = {}
-    exec(example, built)
-    globals()["of_readme"] = built["build"]
-    request = ModelSpec(f"{__name__}:of_readme")
-    assert harvest(request).batch_size == 2
-    workload = harvest(ModelSpec(request.name, batch_size=32))
-    assert workload.inputs["args"] == [{"shape": [32, 8], "dtype": "float32"}]
-
-
-def test_inputs_without_a_batch_take_none() -> None:
-    assert loaded("scalar").batch_size == 1
-    with pytest.raises(InputError, match="inputs without a batch, not of batch 2"):
-        loaded("scalar", batch_size=2)
-
-
-def test_a_callable_that_takes_the_batch_makes_its_default_unless_told() -> None:
-    found = loaded("sized")
-    assert found.batch_size == 6 and found.args[0].shape == (5, 6, 8)
-    told = loaded("sized", batch_size=2)
-    assert told.args[0].shape == (5, 2, 8) and told.inputs["built"] == {"batch_size": 6}
-
-
 def test_a_memory_format_is_the_one_that_was_built() -> None:
     found = loaded("last")
     assert found.memory_format == harvest(ModelSpec(f"{__name__}:last")).memory_format
@@ -174,12 +119,6 @@ def test_a_memory_format_is_the_one_that_was_built() -> None:
     assert "layout" not in plain.inputs["args"][0]
     scaled = loaded("last", batch_size=2)
     assert scaled.args[0].is_contiguous(memory_format=torch.channels_last)
-
-
-def test_an_input_size_takes_the_dtype_of_the_model() -> None:
-    found = loaded("half", input_size=(8,))
-    assert found.batch_size == 1 and found.args[0].dtype == torch.float16
-    assert "built" not in found.inputs
 
 
 def test_a_summary_file_leaves_to_the_model_what_it_does_not_say(tmp_path: Path) -> None:

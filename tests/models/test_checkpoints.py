@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from opdb.checkpoints import CHECKPOINTS, DECODERS, published_dtype
+from opdb.checkpoints import DECODERS, published_dtype
 from opdb.records import Json
 from opdb.spec import ModelSpec
 
@@ -103,17 +103,3 @@ def test_a_name_means_the_dtype_that_its_checkpoint_is_published_in(
     if ":" not in name:
         assert ModelSpec(name).dtype == (dtype or "float32")
         assert ModelSpec(name, dtype="float64").dtype == "float64"
-
-
-def test_every_listed_checkpoint_names_a_dtype_of_torch() -> None:
-    assert {published_dtype(name) for name in CHECKPOINTS} == {"float32", "float16", "bfloat16"}
-
-
-@pytest.mark.parametrize(
-    ("family", "window"), [("qwen", None), ("mistral", None), ("gemma", 4096), ("phi", None)]
-)
-def test_only_gemma_attends_within_a_window(family: str, window: int | None) -> None:
-    for name, (kind, sizes) in DECODERS.items():
-        if name.startswith(family):
-            config = transformers.AutoConfig.for_model(kind, **sizes)
-            assert config.sliding_window == window, name

@@ -48,13 +48,6 @@ def test_static_step_writes_in_place_at_the_allocated_length() -> None:
     assert found.inputs["generation"] == {"cache": "static", "context": 20, "cache_length": 32}
 
 
-def test_static_step_depends_on_the_allocated_length_alone() -> None:
-    at = {c: harvest(step(context=c, cache_length=32)) for c in (5, 20)}
-    assert at[5].calls == at[20].calls
-    assert at[5].key != at[20].key
-    assert harvest(step(context=20, cache_length=40)).calls != at[20].calls
-
-
 def test_dynamic_step_grows_the_filled_length() -> None:
     found = harvest(step(context=20, cache="dynamic"))
     grown = [
@@ -64,27 +57,6 @@ def test_dynamic_step_grows_the_filled_length() -> None:
     ]
     assert grown.count([2, 2, 20, 16]) == 4
     assert found.inputs["generation"] == {"cache": "dynamic", "context": 20}
-
-
-@pytest.mark.parametrize("cache", ["static", "dynamic"])
-def test_prefill_reads_a_prompt_into_an_empty_cache(cache: str) -> None:
-    found = harvest(step(phase="prefill", input_size=(24,), cache=cache))
-    heads = [c.configuration for c in found.calls if c.configuration.kind == "linear"][-1]
-    assert heads.inputs["weight"]["shape"] == [512, 64]
-    assert heads.inputs["input"]["shape"] == [2, 1, 64]  # the last token's logits alone
-    assert not found.unsupported
-
-
-@pytest.mark.parametrize("name", [TINY, WINDOWED])
-@pytest.mark.parametrize("cache", ["static", "dynamic"])
-@pytest.mark.parametrize("context", [8, 40])
-def test_a_step_repeats_at_its_context(name: str, cache: str, context: int) -> None:
-    loaded = load(step(name, context=context, cache=cache), device="cpu")
-    with torch.no_grad():
-        found = [loaded.module(*loaded.args) for _ in range(4)]
-    rolls = (name, context, cache) == (WINDOWED, 40, "static")  # a full window does, each time
-    assert rolls or all(torch.equal(found[1], each) for each in found[2:])
-    assert all(each.shape == (2, 1, 512) and each.isfinite().all() for each in found)
 
 
 def test_a_prefill_and_steps_are_the_models_own() -> None:

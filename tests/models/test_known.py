@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from opdb.harvest.passes import harvest
 from opdb.models import load
 from opdb.models.construction import load_from
-from opdb.models.known import MOST_ELEMENTS, KnownValues
 from opdb.records import Json
 from opdb.spec import ModelSpec
 from tests.own import Builder, model
@@ -166,33 +165,6 @@ def test_what_hangs_on_weights_is_asked_on_the_cpu(
     assert devices == ["meta", "cpu"]
     [linear] = [c.configuration for c in found.calls if c.configuration.kind == "linear"]
     assert linear.inputs["weight"]["shape"] == [2, 4]
-
-
-def test_what_is_large_or_gone_is_not_kept() -> None:
-    known = KnownValues()
-
-    def run(operator: Any, args: Any, kwargs: Any) -> Any:
-        return operator(*args, **kwargs)
-
-    def ones(*shape: int) -> Tensor:
-        return known.run(torch.ops.aten.ones.default, (shape,), {"device": "meta"}, run)
-
-    assert known.value(ones(MOST_ELEMENTS + 1)) is None
-    kept = ones(3)
-    for _ in range(2000):
-        ones(2)
-    assert torch.equal(known.value(kept[1:]), torch.ones(2))
-    assert len(known._held) < 1000
-    kept.resize_(5)
-    assert known.value(kept) is None
-
-
-def test_no_values_are_drawn_of_an_input_too_large_to_keep_them() -> None:
-    described = {"shape": [2**40], "dtype": "int64", "values": {"range": [0, 8]}}
-    given = torch.empty(2**40, dtype=torch.int64, device="meta")
-    known = KnownValues()
-    known.declare(described, given)  # 8 TiB, which no machine that runs tests grants
-    assert known.value(given) is None
 
 
 # Small models of transformers that ask for values are harvested on meta, as on the CPU

@@ -15,13 +15,11 @@ from opdb.kinds import KINDS, get_kind
 from opdb.operators import (
     NoNotes,
     build,
-    describe_function,
     describe_module,
-    is_metadata,
     is_operator_module,
 )
 from opdb.records import Configuration
-from tests.operators.watching import Weights, watch
+from tests.operators.watching import watch
 
 F = nn.functional
 
@@ -53,60 +51,12 @@ def test_equal_calls_are_one_configuration(name: str) -> None:
     assert one(first).json == one(second).json
 
 
-def test_in_place_is_the_same_kind() -> None:
-    a, b = one(lambda: X.clone().relu_()), one(lambda: F.relu(X.clone(), inplace=True))
-    assert a == b
-    assert a.kind == "relu"
-    assert a.parameters == {"inplace": True}
-    assert describe_module(nn.ReLU(inplace=True), (X,), {}, NoNotes()) == a
-
-
-def test_identity_of_arguments_is_kept() -> None:
-    y = torch.ones_like(X)
-    assert one(lambda: X + X).inputs["other"] == {"same": 0}
-    assert one(lambda: X + y) != one(lambda: X + X)
-    assert one(lambda: X + X.view(2, 6, 8, 8)) == one(lambda: X + X)
-    assert one(lambda: X + X[:1]) != one(lambda: X + X)
-
-
 def test_a_module_and_a_function_are_one_configuration() -> None:
     conv = nn.Conv2d(6, 4, 3, stride=2, padding=1)
     function = one(lambda: F.conv2d(X, conv.weight, conv.bias, (2, 2), 1))
     assert describe_module(conv, (X,), {}, NoNotes()) == function
     other = one(lambda: F.conv2d(X, conv.weight.detach(), conv.bias, 2, 1))
     assert "role" not in other.inputs["weight"]
-
-
-def test_layouts() -> None:
-    def layout(tensor: Tensor) -> Any:
-        return one(lambda: torch.exp(tensor)).inputs["input"].get("layout")
-
-    assert layout(X) is None
-    assert layout(X.to(memory_format=torch.channels_last)) == "channels_last"
-    assert layout(torch.ones(1, 2, 3, 4, 5).to(memory_format=torch.channels_last_3d)) == (
-        "channels_last"
-    )
-    assert layout(torch.ones(3, 1, 5).transpose(0, 1)) is None
-    assert layout(torch.ones(3, 5).t()) == [1, 5]
-    assert layout(torch.ones(5).expand(3, 5)) == [0, 1]
-
-
-def test_evaluation_drops_what_it_does_not_use() -> None:
-    norm = describe_module(nn.BatchNorm2d(6, momentum=0.01).eval(), (X,), {}, NoNotes())
-    assert norm.parameters == {}
-    dropout = describe_module(nn.Dropout(0.3).eval(), (X,), {}, NoNotes())
-    assert dropout == one(lambda: F.dropout(X, 0.7, training=False))
-    assert not get_kind("dropout").launches(dropout)
-
-
-def test_value_classes_are_kept() -> None:
-    notes = Weights([], {id(X): "rectified"})
-    seen = watch(lambda: F.max_pool2d(X, 2), notes)[-1]
-    assert seen.inputs["input"]["values"] == "rectified"
-    assert get_kind("max_pool2d").output_values(seen) == "rectified"
-    built = build(seen)
-    assert built.inputs[0].min() == 0
-    assert built.inputs[0].max() > 0
 
 
 def test_what_is_an_operator_module() -> None:
@@ -131,21 +81,6 @@ def test_what_is_an_operator_module() -> None:
     assert not is_operator_module(nn.Sequential(nn.ReLU()))
 
 
-def test_what_is_metadata() -> None:
-    assert is_metadata(Tensor.shape.__get__)  # type: ignore[attr-defined]
-    assert is_metadata(Tensor.size)
-    assert is_metadata(torch.is_floating_point)
-    assert not is_metadata(Tensor.__bool__)
-    assert not is_metadata(torch.add)
-
-
-def test_what_cannot_be_described_says_so() -> None:
-    with pytest.raises(UnsupportedError, match="Tensor"):
-        describe_function(Tensor.apply_, (X, abs), {}, NoNotes())
-    with pytest.raises(UnsupportedError, match="out="):
-        describe_function(torch.add, (X, X), {"out": X}, NoNotes())
-
-
 @pytest.mark.parametrize(
     "configuration",
     [
@@ -161,27 +96,6 @@ def test_what_cannot_be_described_says_so() -> None:
 def test_a_strangers_configuration_is_refused(configuration: Configuration) -> None:
     with pytest.raises(UnsupportedError):
         build(configuration)()
-
-
-def test_mutated_inputs_are_named() -> None:
-    built = build(one(lambda: X.clone().add_(torch.ones(8))))
-    assert built.mutated == (0,)
-    before = built.inputs[0].clone()
-    built()
-    assert not torch.equal(before, built.inputs[0])
-    assert build(one(lambda: X + 1)).mutated == ()
-
-
-def test_the_same_seed_makes_the_same_data() -> None:
-    configuration = one(lambda: X + torch.ones(8))
-    first, second = build(configuration, seed=3), build(configuration, seed=3)
-    assert torch.equal(first(), second())
-    assert not torch.equal(first(), build(configuration, seed=4)())
-
-
-def test_strides_come_back() -> None:
-    built = build(one(lambda: torch.exp(X.transpose(1, 3))))
-    assert built.inputs[0].stride() == X.transpose(1, 3).stride()
 
 
 def test_every_kind_can_be_described() -> None:

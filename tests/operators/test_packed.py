@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import rnn
 from torch.utils.flop_counter import FlopCounterMode
 
-from opdb.errors import UnsupportedError
 from opdb.kinds import get_kind
 from opdb.models.inputs import tensors
 from opdb.operators import NoNotes, build, describe_module
-from opdb.operators.build import build_forward
-from opdb.operators.describe import find_operator
 from opdb.records import Configuration
 from tests.operators.watching import Weights, watch
 
@@ -83,14 +80,6 @@ def test_a_layer_of_a_packed_sequence_comes_back(name: str, order: tuple[int, ..
     assert [list(t.shape) for t in (on_meta[0].data, *tensors(on_meta[1]))] == shapes
 
 
-def test_a_state_is_given_in_the_order_of_the_sequences() -> None:
-    state = torch.randn(1, 3, 16)
-    configuration = described(nn.GRU(8, 16), packed((1, 0, 2)), state)
-    assert {"hx", "sorted_indices", "unsorted_indices"} <= configuration.inputs.keys()
-    output, last = build(configuration)()
-    assert (output.data.shape, last.shape) == ((ROWS, 16), (1, 3, 16))
-
-
 def test_equal_workloads_of_packed_sequences_are_one_configuration() -> None:
     layer = nn.LSTM(8, 16)
     configuration = described(layer, packed())
@@ -100,30 +89,6 @@ def test_equal_workloads_of_packed_sequences_are_one_configuration() -> None:
     assert described(layer, one_by_one) == configuration
     other = rnn.pack_sequence([torch.randn(n, 8) for n in (5, 4, 2)])
     assert described(layer, other) != configuration
-
-
-def test_the_backward_pass_of_a_packed_sequence_runs() -> None:
-    layer = nn.LSTM(8, 16)
-    loaded = Weights(list(layer.parameters()))
-    loaded.needs_gradient = lambda tensor: tensor.requires_grad  # type: ignore[method-assign]
-    configuration = describe_module(layer, (packed((1, 0, 2)),), {}, loaded)
-    assert configuration.gradient
-    built = build_forward(configuration, None, "cpu", 0)
-    assert [t.shape for t in built.outputs()] == [(ROWS, 16), (1, 3, 16), (1, 3, 16)]
-    kind = get_kind("lstm")
-    spared = 2 * ROWS * 4 * 16 * 8  # the rows need no gradient
-    assert kind.backward_flops(configuration) == 2 * kind.flops(configuration) - spared
-
-
-def test_a_number_of_sequences_that_does_not_fit_is_refused() -> None:
-    configuration = described(nn.LSTM(8, 16), packed())
-    wrong = {**configuration.parameters, "batch_sizes": {"range": 3}}
-    with pytest.raises(UnsupportedError):
-        build(Configuration("lstm", wrong, configuration.inputs))
-
-
-def test_what_a_packed_sequence_holds_is_no_argument_of_a_user() -> None:
-    assert find_operator("nn.LSTM").taken.keys() == {"input", "hx"}
 
 
 CALLS = {
@@ -153,12 +118,3 @@ def test_packing_and_padding_move_data(name: str) -> None:
         first = tensors(build(configuration, device="meta")())[0]
     assert [list(first.shape)] == shapes and first.is_meta
     assert counter.get_total_flops() == 0
-
-
-def test_sequences_are_packed_as_they_were() -> None:
-    x: Tensor = torch.randn(3, 7, 8)
-    configuration = watch(lambda: rnn.pack_padded_sequence(x, LENGTHS, batch_first=True))[-1]
-    assert configuration.parameters["lengths"] == [7, 3, 1]
-    built = build(configuration)
-    _, sizes = built.with_inputs([x])()
-    assert sizes.tolist() == [3, 2, 2, 1, 1, 1, 1]

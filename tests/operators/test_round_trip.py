@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from opdb.errors import UnsupportedError
 from opdb.kinds import get_kind
 from opdb.operators import NoNotes, build, describe_module, is_operator_module, materialize
 from opdb.records import Configuration, Json
@@ -98,30 +97,6 @@ def test_a_module_comes_back_with_its_values(name: str, training: bool) -> None:
     assert facts(fresh()) == facts(built())
 
 
-EXPANDED = [16, 4, 0, 1]
-SLICED = [64, 32, 8, 1]
-
-
-@pytest.mark.parametrize("strides", [EXPANDED, SLICED])
-def test_fresh_weights_lie_in_memory_as_the_first(strides: list[int]) -> None:
-    """As keys and values of a cache that `reshape` copies, and that it would not if contiguous."""
-    cache = {"shape": [2, 4, 3, 4], "dtype": "float32", "layout": strides, "role": "weight"}
-    built = build(Configuration("reshape", {"shape": [2, 12, 4]}, {"input": cache}))
-    fresh = built.with_fresh_weights()
-    (first,), (second,) = built.weights, fresh.weights
-    assert second.stride() == first.stride() == tuple(strides)
-    assert torch.equal(first, second)
-    assert second.untyped_storage().data_ptr() != first.untyped_storage().data_ptr()
-    assert fresh().untyped_storage().data_ptr() != second.untyped_storage().data_ptr(), "a copy"
-
-
-def test_an_input_that_the_call_hides_cannot_be_exchanged() -> None:
-    built = build(Configuration("relu", {}, {"input": {"shape": [2], "dtype": "float32"}}))
-    built._args = (torch.zeros(2),)
-    with pytest.raises(UnsupportedError, match="relu: its inputs cannot be exchanged"):
-        built.with_inputs([torch.zeros(2)])
-
-
 def made(values: Json, **more: Json) -> torch.Tensor:
     spec = {"shape": [64, 1024], "dtype": "float32", "values": values, **more}
     return materialize(spec, generator=torch.Generator().manual_seed(0))
@@ -137,27 +112,6 @@ def test_a_share_of_the_values_is_zero_and_the_others_stay_normal(dtype: str, sh
     others = values[values != 0]
     assert others.mean().abs().item() == pytest.approx(0, abs=0.05)
     assert others.std().item() == pytest.approx(1, abs=0.05)
-
-
-def test_the_ends_of_the_share() -> None:
-    assert not made({"zeros": 1.0}).any()
-    assert made({"zeros": 0.0}).all()
-
-
-def test_zeros_lie_where_a_layout_says() -> None:
-    tensor = made({"zeros": 0.5}, shape=[2, 8, 16, 16], layout="channels_last")
-    assert tensor.is_contiguous(memory_format=torch.channels_last)
-    assert 0.4 < (tensor == 0).float().mean() < 0.6
-
-
-def test_a_seed_gives_the_same_zeros() -> None:
-    assert torch.equal(made({"zeros": 0.5}), made({"zeros": 0.5}))
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.5, "half", None, True, [0.5]])
-def test_what_is_no_share_is_refused(share: Json) -> None:
-    with pytest.raises(UnsupportedError, match="a share of zeros is from 0 to 1, not"):
-        made({"zeros": share})
 
 
 def convolution(values: Json) -> Configuration:
@@ -182,14 +136,6 @@ def test_a_share_of_zeros_is_another_configuration_that_comes_back() -> None:
     assert get_kind("conv2d").flops(zeros) == get_kind("conv2d").flops(convolution(None))
 
 
-def test_views_keep_the_share_and_sums_do_not() -> None:
-    image = convolution({"zeros": 0.9}).inputs["input"]
-    flat = Configuration("flatten", {"start_dim": 1}, {"input": image})
-    assert get_kind("flatten").output_values(flat) == {"zeros": 0.9}
-    pooled = Configuration("max_pool2d", {"kernel_size": [2, 2]}, {"input": image})
-    assert get_kind("max_pool2d").output_values(pooled) is None
-
-
 def test_groups_are_filled_as_by_a_router() -> None:
     """Of 800 rows over 64 groups, the busiest groups get more where the imbalance is larger."""
     used, busiest = {}, {}
@@ -211,10 +157,3 @@ def test_groups_are_filled_as_by_a_router() -> None:
     assert used[None] == 64  # 12.5 rows a group: none empty but in 1 of 4,000 draws
     assert busiest[2.0] > 3 * busiest[None]
     assert used[2.0] < used[None]
-
-
-def test_scaled_numbers_fill_the_range_of_float8() -> None:
-    spec = {"dtype": "float8_e4m3fn", "shape": [64, 64], "role": "weight"}
-    found = materialize(spec).float()
-    assert 60 < found.std() < 160
-    assert found.abs().max() <= 448

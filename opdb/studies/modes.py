@@ -1,4 +1,4 @@
-"""`opdb modes`: runs in each mode, and what they save of eager's."""
+"""`opdb modes`: runs in each mode, what they save of eager's, and of the operators' sum."""
 
 from __future__ import annotations
 
@@ -26,10 +26,14 @@ from opdb.tables import MISSING, SHARE, Column, Report, Rows, Table
 from opdb.units import show
 
 if TYPE_CHECKING:
+    from opdb.predict.predictor import Answer, Predictor
     from opdb.runs import ModelRunSpec
     from opdb.store import Store
 
 PANEL = "studies"
+
+SUMMED: Mode = "graph"
+"""The mode in which a pass is predicted to take what its operators take, and nothing else."""
 
 NO_POWER = "no power: "
 
@@ -44,10 +48,19 @@ NOTHING_KNOWN = Saving(None, None)
 
 
 @dataclass(frozen=True)
+class OperatorSum:
+    """What the operators of a pass take together, none of them missing, on the run's board."""
+
+    time_s: float
+    energy_j: float | None
+
+
+@dataclass(frozen=True)
 class ModeRow:
     """A workload in one mode: the run, what it cost, and what it saves.
 
-    `cost` is None where the run gave none; `run.reason` says why.
+    `cost` is None where the run gave none; `run.reason` says why. `coverage_time` is the share of
+    the operators' time that was measured; where it is not all, nothing is held against their sum.
     """
 
     workload: Workload
@@ -57,6 +70,9 @@ class ModeRow:
     run: ModelRun
     cost: RunCost | None
     saves: Saving
+    operators: OperatorSum | None
+    saves_of_operators: Saving
+    coverage_time: float | None
 
     @property
     def compiled(self) -> bool | None:
@@ -97,33 +113,34 @@ def policy(board: Board, torch: str | None) -> ModelPolicy:
 
 
 def mode_rows(
-    store: Store, device: Device, board: str, workloads: Iterable[Workload]
+    store: Store, predictor: Predictor, board: str, workloads: Iterable[Workload]
 ) -> list[ModeRow]:
     """Return a row for each mode that each workload was run in on a board, in the modes' order.
 
-    Of several runs the last good one counts, else the last. All are of the device, so
+    Of several runs the last good one counts, else the last. All are of the predictor's device, so
     under one power limit, and of one version of torch, that of the workload's last run.
     """
-    campaigns = {c.id: c for c in store.campaigns(device.slug, board=board)}
+    device = predictor.device.slug
+    campaigns = {c.id: c for c in store.campaigns(device, board=board)}
     rows = []
     for workload in workloads:
-        runs = store.model_runs(workload.key, device=device.slug, board=board)
+        runs = store.model_runs(workload.key, device=device, board=board)
         if not runs:
             continue
         torch = _torch_of(campaigns[runs[-1].campaign])
         alike = [run for run in runs if _torch_of(campaigns[run.campaign]) == torch]
-        rows += _rows_of(workload, board, torch, alike, device)
+        rows += _rows_of(workload, board, torch, alike, predictor.answer(workload, SUMMED, board))
     return rows
 
 
 def stored_rows(
-    store: Store, device: Device, models: Collection[str], batch_sizes: Collection[int]
+    store: Store, predictor: Predictor, models: Collection[str], batch_sizes: Collection[int]
 ) -> list[ModeRow]:
-    """Return a row for each mode that each board of a device ran a workload in.
+    """Return a row for each mode that each board of the predictor's device ran a workload in.
 
     Of inference, of these models and at these batch sizes; where none are named, of all.
     """
-    slug = device.slug
+    slug = predictor.device.slug
     boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns(slug)}
     ran_on = {(boards[run.campaign], run.workload) for run in store.model_runs(device=slug)}
     ran = {workload for _, workload in ran_on}
@@ -140,18 +157,22 @@ def stored_rows(
         and (not batch_sizes or workload.batch_size in batch_sizes)
     }
     workloads = [w for w in store.workloads(phase="inference") if w.key in wanted]
+    predictor.read_costs(workloads)
     rows = []
     for board in store.boards(slug):
         own = [w for w in workloads if (board.uuid, w.key) in ran_on]
-        rows += mode_rows(store, device, board.uuid, own)
+        rows += mode_rows(store, predictor, board.uuid, own)
     return rows
 
 
 def _rows_of(
-    workload: Workload, board: str, torch: str | None, runs: Sequence[ModelRun], device: Device
+    workload: Workload, board: str, torch: str | None, runs: Sequence[ModelRun], answer: Answer
 ) -> list[ModeRow]:
     chosen = by_mode(runs)
-    costs = {mode: run_cost([run], typical_on(device)) for mode, run in chosen.items()}
+    typical = typical_on(answer.prediction.device)
+    costs = {mode: run_cost([run], typical) for mode, run in chosen.items()}
+    summed = _summed(answer)
+    against = None if summed is None else (summed.time_s, summed.energy_j)
     return [
         ModeRow(
             workload=workload,
@@ -161,6 +182,9 @@ def _rows_of(
             run=run,
             cost=costs[mode],
             saves=NOTHING_KNOWN if mode == "eager" else saving(costs[mode], costs.get("eager")),
+            operators=summed,
+            saves_of_operators=_saving(costs[mode], against),
+            coverage_time=answer.prediction.coverage_time,
         )
         for mode, run in chosen.items()
     ]
@@ -177,13 +201,25 @@ def place(mode: Mode) -> int:
 
 
 def saving(cost: RunCost | None, other: RunCost | None) -> Saving:
+    if other is None:
+        return NOTHING_KNOWN
+    return _saving(cost, (other.time_s.mean, other.energy_j.mean if other.energy_j else None))
+
+
+def _saving(cost: RunCost | None, other: tuple[float, float | None] | None) -> Saving:
     if cost is None or other is None:
         return NOTHING_KNOWN
-    time_s, energy_j = other.time_s.mean, other.energy_j.mean if other.energy_j else None
+    time_s, energy_j = other
     return Saving(
         1 - cost.time_s.mean / time_s if time_s else None,
         1 - cost.energy_j.mean / energy_j if cost.energy_j and energy_j else None,
     )
+
+
+def _summed(answer: Answer) -> OperatorSum | None:
+    found = answer.prediction
+    whole = not (found.missing or found.estimated or found.workload.unsupported)
+    return OperatorSum(found.time_s, found.energy_j) if whole and found.time_s else None
 
 
 def _torch_of(campaign: Campaign) -> str | None:
@@ -223,6 +259,18 @@ MODES: Table[ModeRow] = Table(
     Column("output_difference", _fact("output_difference")),
     Column("saving_time", lambda row: row.saves.time, "saves: time", SHARE),
     Column("saving_energy", lambda row: row.saves.energy, "energy", SHARE),
+    Column("operators_time_s", lambda row: row.operators.time_s if row.operators else None),
+    Column("operators_energy_j", lambda row: row.operators.energy_j if row.operators else None),
+    Column("operators_coverage_time", lambda row: row.coverage_time),
+    Column(
+        "saving_time_of_operators",
+        lambda row: row.saves_of_operators.time,
+        "of operators: time",
+        SHARE,
+    ),
+    Column(
+        "saving_energy_of_operators", lambda row: row.saves_of_operators.energy, "energy", SHARE
+    ),
     Column("started_at", lambda row: row.run.started_at),
     Column("flags", lambda row: list(row.run.flags)),
 )
@@ -278,10 +326,10 @@ def stored_modes(
     modes: Sequence[Mode],
     device: str | None,
 ) -> ModesReport:
-    from opdb.predict.predictor import choose_device
+    from opdb.predict.predictor import choose_device, predictor_for
 
     found = choose_device(store, device)
-    rows = stored_rows(store, found, models, batch_sizes)
+    rows = stored_rows(store, predictor_for(store, found, estimates=False), models, batch_sizes)
     rows = [row for row in rows if row.mode in modes]
     if not rows:
         raise InputError(f"no run of that on {found.slug}; without --stored opdb modes makes it")
@@ -322,6 +370,7 @@ def measure_modes(
     from opdb.bench.model import ModelWork, RunOptions, check_modes, modes_of
     from opdb.bench.session import detect
     from opdb.harvest.finding import find_or_harvest
+    from opdb.predict.predictor import predictor_for
     from opdb.runs import ModelRunSpec
     from opdb.store import open_store
 
@@ -330,6 +379,7 @@ def measure_modes(
     chosen = modes or modes_of(platform)
     check_modes(tuple(chosen), device)
     errors: list[OpdbError] = []
+    rows: list[ModeRow] = []
     workloads: dict[str, Workload] = {}
     specs: dict[str, ModelRunSpec] = {}
     with open_store(db) as store:
@@ -351,7 +401,9 @@ def measure_modes(
             for spec, run in work.run(store, left, device, shown):
                 if run.outcome != "ok":
                     shown.note(f"{spec.label}: {why_failed(run)}")
-        rows = mode_rows(store, platform.device, platform.board.uuid, workloads.values())
+        if workloads:
+            predictor = predictor_for(store, platform.device.slug, estimates=False)
+            rows = mode_rows(store, predictor, platform.board.uuid, workloads.values())
     rows = [row for row in rows if row.mode in chosen]
     left_out = [] if modes else [mode for mode in get_args(Mode) if mode not in chosen]
     return ModesReport(platform.device, platform.board.uuid, rows, left_out, errors)
@@ -404,9 +456,10 @@ def run(
 ) -> None:
     """Measure models in each mode: time and energy, what compiling takes, what is saved.
 
-    Savings are shares of the eager run's time and energy. What this board has of this version of
-    torch is not measured again. Compilers start with an empty cache each time. A model that a mode
-    leaves as it is counts as not compiled. A mode that fails does not stop the others.
+    Savings are shares of the eager run's time and energy, and of the sum of the model's operators
+    where all were measured. What this board has of this version of torch is not measured again.
+    Compilers start with an empty cache each time. A model that a mode leaves as it is counts as
+    not compiled. A mode that fails does not stop the others.
     """
     chosen = options.parse_modes(asked.modes)
     check_writable(asked.csv_file)

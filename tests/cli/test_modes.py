@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from opdb.predict.predictor import predictor_for
 from opdb.records import ModelRun
 from opdb.runs import ModelRunSpec, RunTable
 from opdb.spec import ModelSpec
@@ -42,6 +43,7 @@ def test_modes_are_measured_compared_and_stored(opdb: Opdb, tmp_path: Path) -> N
         assert dynamo["compile_cold"] is True and dynamo["compile_time_s"] > 0
         assert (dynamo["energy_j"], dynamo["saving_energy"]) == (None, None)
         assert "RAPL" in dynamo["energy_reason"]
+        assert (dynamo["operators_time_s"], dynamo["saving_time_of_operators"]) == (None, None)
     assert [(r.mode, r.outcome) for r in runs(tmp_path)] == [("eager", "ok"), ("dynamo", "ok")] * 2
 
 
@@ -60,6 +62,17 @@ def test_what_the_board_has_is_not_repeated(opdb: Opdb, tmp_path: Path) -> None:
     assert float(lines[1]["time_s"]) > 0
     head, *table = ran.out.splitlines()
     assert "torch" in head and [line.split()[0] for line in table[1:4]] == ["mlp"] * 3
+
+
+def test_savings_of_the_operators_where_all_are_measured(opdb: Opdb) -> None:
+    assert opdb("modes", *MLP, "--modes", "eager", "--quiet").status == 0
+    assert opdb("bench", "--device", "cpu", "--quiet").status == 0
+    ran = opdb("modes", *MLP, "--modes", "eager", "--json", "--quiet")
+    [row] = json.loads(ran.out)["rows"]
+    summed = opdb.read("predict", "mlp", "--input-size", 16, "--mode", "graph")
+    assert row["operators_time_s"] == summed["time_s"] and row["operators_coverage_time"] == 1
+    wanted = 1 - row["time_s"] / summed["time_s"]
+    assert row["saving_time_of_operators"] == pytest.approx(wanted)
 
 
 def test_what_is_stored_is_shown_where_nothing_can_be_measured(opdb: Opdb, tmp_path: Path) -> None:
@@ -127,6 +140,6 @@ def test_runs_under_another_power_limit_stand_apart(tmp_path: Path) -> None:
             ]
             left = RunTable(counted, counted.runs(store)).pending(specs)
             assert [spec.mode for spec in specs if spec not in left] == [mode]
-            device = campaign.device
-            [row] = mode_rows(store, device, campaign.board.uuid, [workload])
+            used = predictor_for(store, campaign.device)
+            [row] = mode_rows(store, used, campaign.board.uuid, [workload])
             assert row.mode == mode

@@ -291,7 +291,6 @@ class ModelSpec:
         key=None,
     )
     inputs: Mapping[str, Json] | None = _option("mapping")
-    num_classes: int | None = None
     named_in: str | None = field(default=None, compare=False, repr=False)
     built_by: Callable[[], object] | None = field(default=None, compare=False, repr=False)
 

@@ -1,8 +1,8 @@
 """`opdb::conv2d_forward`: a torch operator that convolves by a named algorithm; models that use it.
 
 It runs on torch's current stream and can be captured in a CUDA graph once it ran outside one: the
-first call prepares descriptors and workspace and probes the algorithm, and every call of the same
-shapes uses them. It never takes another algorithm than the one named: what cannot run is
+first call prepares descriptors and probes the algorithm, and every call of the same shapes uses
+them. It never takes another algorithm than the one named: what cannot run is
 a RefusedError. The bias is added by a kernel of its own, as torch does beside cuDNN.
 
 `swapped` gives each `nn.Conv2d` of a model another `_conv_forward`, which is taken away again at
@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from opdb.algorithms.cudnn import ConvolutionShapes, forget_plans, padding_of, planner_of
+from opdb.algorithms.cudnn import ConvolutionShapes, padding_of, plan_of
 from opdb.algorithms.names import DEFAULT, DIRECT, Algorithm, algorithm_named
 from opdb.errors import CannotMeasureError, RefusedError
 
@@ -80,7 +80,7 @@ class ForcedCall(NamedTuple):
         """
         if self.algorithm == DIRECT:
             return DIRECT
-        return planner_of(self.input.device).plan(self.problem(), self.algorithm).ran
+        return plan_of(self.input.device, self.problem(), self.algorithm).ran
 
 
 def run(*arguments: Any) -> Tensor:
@@ -115,18 +115,11 @@ def _on_cuda(*arguments: Any) -> Tensor:
     _check_forced(call.algorithm)
     problem = call.problem()
     layout = layout_of(problem)
-    planner = planner_of(device)
     with torch.cuda.device(device):
-        plan = planner.plan(problem, call.algorithm)
+        plan = plan_of(device, problem, call.algorithm)
         input, weight = (t.contiguous(memory_format=layout) for t in (call.input, call.weight))
-        output = torch.empty(
-            plan.output_shape, dtype=input.dtype, device=device, memory_format=layout
-        )
-        try:
-            plan.run(input.data_ptr(), weight.data_ptr(), output.data_ptr())
-        except RefusedError as error:
-            planner.refuse(problem, call.algorithm, error)
-            raise
+        output = torch.empty(problem.output, dtype=input.dtype, device=device, memory_format=layout)
+        plan.run(input.data_ptr(), weight.data_ptr(), output.data_ptr())
         if call.bias is not None:
             output.add_(call.bias.view(1, -1, 1, 1))
     return output
@@ -274,8 +267,7 @@ def _is_plain(module: nn.Conv2d) -> bool:
 def swapped(model: nn.Module, algorithm: Algorithm) -> Iterator[Swap]:
     """Run a model's convolutions by an algorithm inside the block; afterwards all is as before.
 
-    The first pass probes every layer. `default` swaps nothing. Memory that plans took is given back
-    at the end, so no graph captured inside may be replayed outside.
+    The first pass probes every layer. `default` swaps nothing.
     """
     layers: dict[str, ForcedLayer] = {}
     left: dict[str, str] = {}
@@ -292,8 +284,6 @@ def swapped(model: nn.Module, algorithm: Algorithm) -> Iterator[Swap]:
     finally:
         for layer in layers.values():
             del layer.module._conv_forward
-        if layers and torch.cuda.is_available():
-            forget_plans()
 
 
 # A plain direct convolution in Triton: every output is summed up in its place.

@@ -8,6 +8,7 @@ and the order of the same arguments differs from one function to the next.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from typing import Any, TypeAlias
 import torch
 
 from opdb.algorithms.names import algorithm_named, numbered
-from opdb.capturing import is_capturing
 from opdb.errors import CannotMeasureError, RefusedError
 
 Pair: TypeAlias = tuple[int, ...]
@@ -120,10 +120,8 @@ class Proposal(ctypes.Structure):
     )
 
 
-_INT_POINTER = POINTER(c_int)
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cudnnCreate": (POINTER(c_void_p),),
-    "cudnnDestroy": (c_void_p,),
     "cudnnSetStream": (c_void_p, c_void_p),
     "cudnnCreateTensorDescriptor": (POINTER(c_void_p),),
     "cudnnDestroyTensorDescriptor": (c_void_p,),
@@ -139,14 +137,13 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cudnnSetConvolution2dDescriptor": (c_void_p, *[c_int] * 8),
     "cudnnSetConvolutionGroupCount": (c_void_p, c_int),
     "cudnnSetConvolutionMathType": (c_void_p, c_int),
-    "cudnnGetConvolution2dForwardOutputDim": (*[c_void_p] * 3, *[_INT_POINTER] * 4),
     # handle, input, weight, convolution, output, algorithm, bytes
     "cudnnGetConvolutionForwardWorkspaceSize": (*[c_void_p] * 5, c_int, POINTER(c_size_t)),
     # handle, input, weight, convolution, output, wanted, found, proposals
     "cudnnGetConvolutionForwardAlgorithm_v7": (
         *[c_void_p] * 5,
         c_int,
-        _INT_POINTER,
+        POINTER(c_int),
         POINTER(Proposal),
     ),
     # handle, alpha, input twice, weight twice, convolution, algorithm, workspace, its bytes, beta,
@@ -191,10 +188,6 @@ class Cudnn:
             raise RefusedError(said, status=status)
         raise CudnnError(said)
 
-    def forward(self) -> Callable[..., int]:
-        """Return the convolution itself, to be called without a detour; it returns a status."""
-        return self._functions["cudnnConvolutionForward"]
-
 
 @cache
 def cudnn() -> Cudnn:
@@ -202,36 +195,22 @@ def cudnn() -> Cudnn:
 
 
 class Descriptors:
-    """One convolution as cuDNN takes it; needs no GPU. `close` gives the descriptors back."""
+    """One convolution as cuDNN takes it; needs no GPU."""
 
     def __init__(self, library: Cudnn, problem: ConvolutionShapes) -> None:
         if problem.dtype not in TYPES:
             raise RefusedError(f"cuDNN convolves {', '.join(TYPES)}; not {problem.dtype}")
         self._library = library
-        self._destroyers: list[tuple[str, c_void_p]] = []
-        try:
-            self.input = self._made("Tensor")
-            self.weight = self._made("Filter")
-            self.convolution = self._made("ConvolutionShapes")
-            self.output = self._made("Tensor")
-            self._describe(problem)
-        except RefusedError:
-            self.close()
-            raise
-
-    def _made(self, what: str) -> c_void_p:
-        made = c_void_p()
-        self._library.call(f"cudnnCreate{what}Descriptor", ctypes.byref(made))
-        self._destroyers.append((f"cudnnDestroy{what}Descriptor", made))
-        return made
-
-    def _describe(self, problem: ConvolutionShapes) -> None:
+        self.input = self._made("Tensor")
+        self.weight = self._made("Filter")
+        self.convolution = self._made("Convolution")
+        self.output = self._made("Tensor")
         number = TYPES[problem.dtype]
         layout = _NHWC if problem.channels_last else _NCHW
-        call = self._library.call
+        computed_in = TYPES["float64" if problem.dtype == "float64" else "float32"]
+        call = library.call
         call("cudnnSetTensor4dDescriptor", self.input, layout, number, *problem.input)
         call("cudnnSetFilter4dDescriptor", self.weight, number, layout, *problem.weight)
-        computed_in = TYPES["float64" if problem.dtype == "float64" else "float32"]
         call(
             "cudnnSetConvolution2dDescriptor",
             self.convolution,
@@ -242,33 +221,18 @@ class Descriptors:
             computed_in,
         )
         call("cudnnSetConvolutionGroupCount", self.convolution, problem.groups)
-        self.set_math(math_of(problem))
-        call("cudnnSetTensor4dDescriptor", self.output, layout, number, *self.output_shape())
+        call("cudnnSetConvolutionMathType", self.convolution, math_of(problem))
+        call("cudnnSetTensor4dDescriptor", self.output, layout, number, *problem.output)
 
-    def set_math(self, math: int) -> None:
-        self._library.call("cudnnSetConvolutionMathType", self.convolution, math)
-
-    def output_shape(self) -> Four:
-        """Return the output's shape (images, channels, height, width) as cuDNN computes it."""
-        sizes = [c_int() for _ in range(4)]
-        pointers = [ctypes.byref(size) for size in sizes]
-        self._library.call(
-            "cudnnGetConvolution2dForwardOutputDim",
-            self.convolution,
-            self.input,
-            self.weight,
-            *pointers,
-        )
-        images, channels, high, wide = (size.value for size in sizes)
-        return images, channels, high, wide
+    def _made(self, what: str) -> c_void_p:
+        made = c_void_p()
+        self._library.call(f"cudnnCreate{what}Descriptor", ctypes.byref(made))
+        destroy = f"cudnnDestroy{what}Descriptor"
+        weakref.finalize(self, self._library.call, destroy, made).atexit = False
+        return made
 
     def four(self) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:
         return self.input, self.weight, self.convolution, self.output
-
-    def close(self) -> None:
-        while self._destroyers:
-            name, made = self._destroyers.pop()
-            self._library.call(name, made)
 
 
 def math_of(problem: ConvolutionShapes) -> int:
@@ -278,23 +242,6 @@ def math_of(problem: ConvolutionShapes) -> int:
     if problem.dtype == "float32" and not problem.tf32:
         return FMA_MATH
     return DEFAULT_MATH
-
-
-def scalar(dtype: str, value: float) -> ctypes.c_float | ctypes.c_double:
-    return c_double(value) if dtype == "float64" else c_float(value)
-
-
-def workspace_bytes(library: Cudnn, handle: c_void_p, descriptors: Descriptors, number: int) -> int:
-    """Return the bytes that an algorithm (cuDNN's number) needs beside the tensors."""
-    size = c_size_t()
-    library.call(
-        "cudnnGetConvolutionForwardWorkspaceSize",
-        handle,
-        *descriptors.four(),
-        number,
-        ctypes.byref(size),
-    )
-    return int(size.value)
 
 
 def proposed(library: Cudnn, handle: c_void_p, descriptors: Descriptors) -> Proposal:
@@ -314,186 +261,75 @@ def proposed(library: Cudnn, handle: c_void_p, descriptors: Descriptors) -> Prop
     return able[0]
 
 
-class Workspace:
-    """One device's scratch memory, as large as the largest convolution prepared so far needs.
-
-    Convolutions on several streams are put in order. Those inside a CUDA graph are ordered by
-    whoever replays the graph; what a graph has captured is kept until `clear`.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._memory = self._made(0)
-        self._captured: list[torch.Tensor] = []
-        self._last: torch.cuda.Stream | None = None
-
-    def reserve(self, size_bytes: int) -> None:
-        if size_bytes <= self._memory.nbytes:
-            return
-        torch.cuda.synchronize(self._device)  # nothing may still be using what is given back
-        before = self._memory.nbytes
-        self._memory = self._made(0)
-        try:
-            self._memory = self._made(size_bytes)
-        except torch.OutOfMemoryError:
-            self._memory = self._made(before)  # what was prepared earlier still needs it
-            raise
-
-    def _made(self, size_bytes: int) -> torch.Tensor:
-        return torch.empty(size_bytes, dtype=torch.uint8, device=self._device)
-
-    def pointer(self, stream: torch.cuda.Stream, *, capturing: bool) -> int:
-        """Return where the memory is, for work that is issued on this stream next."""
-        if capturing:
-            if not any(kept is self._memory for kept in self._captured):
-                self._captured.append(self._memory)
-        elif self._last is None:
-            self._last = stream
-        elif self._last != stream:
-            stream.wait_stream(self._last)
-            self._last = stream
-        return self._memory.data_ptr()
-
-    def clear(self) -> None:
-        """Give the memory back; no graph that captured it may be replayed after."""
-        torch.cuda.synchronize(self._device)
-        self._captured.clear()
-        self._memory = self._made(0)
-        self._last = None
-
-
 class Plan:
-    """One convolution by one algorithm, ready to run: all that a call needs but the pointers.
+    """One convolution by one algorithm on a device: all that a call needs but its tensors.
 
     `ran` is the name of the algorithm that runs: the one asked for, or the one that was guessed.
+    Scratch memory is the caching allocator's, as torch's own convolutions take it.
     """
 
-    def __init__(self, planner: Planner, problem: ConvolutionShapes, algorithm: str) -> None:
+    def __init__(self, device: torch.device, problem: ConvolutionShapes, algorithm: str) -> None:
         problem.check()
-        self._planner = planner
-        self._descriptors = Descriptors(planner.library, problem)
-        try:
-            self._number = self._chosen(problem, algorithm)
-            self.workspace_bytes = workspace_bytes(
-                planner.library, planner.handle, self._descriptors, self._number
-            )
-            planner.workspace.reserve(self.workspace_bytes)
-        except (RefusedError, RuntimeError):
-            self._descriptors.close()
-            raise
+        self._library, self._device = cudnn(), device
+        self._handle = handle_of(device)
+        self._descriptors = Descriptors(self._library, problem)
+        self._number = self._chosen(problem, algorithm)
+        size = c_size_t()
+        self._library.call(
+            "cudnnGetConvolutionForwardWorkspaceSize",
+            self._handle,
+            *self._descriptors.four(),
+            self._number,
+            ctypes.byref(size),
+        )
+        self.workspace_bytes = int(size.value)
         self.ran = numbered(self._number)
-        self.output_shape = problem.output
-        self._one = scalar(problem.dtype, 1.0)
-        self._zero = scalar(problem.dtype, 0.0)
-        self._factors = ctypes.byref(self._one), ctypes.byref(self._zero)
-        self._forward = planner.library.forward()
+        scalar = c_double if problem.dtype == "float64" else c_float
+        self._one, self._zero = scalar(1.0), scalar(0.0)
 
     def _chosen(self, problem: ConvolutionShapes, algorithm: str) -> int:
         number = algorithm_named(algorithm).number
         if number is not None:
             return number
-        found = proposed(self._planner.library, self._planner.handle, self._descriptors)
+        found = proposed(self._library, self._handle, self._descriptors)
         if math_of(problem) != FMA_MATH:
-            self._descriptors.set_math(found.math)
+            convolution = self._descriptors.convolution
+            self._library.call("cudnnSetConvolutionMathType", convolution, found.math)
         return int(found.algorithm)
 
     def run(self, input_pointer: int, weight_pointer: int, output_pointer: int) -> None:
-        planner, descriptors = self._planner, self._descriptors
-        one, zero = self._factors
-        status = self._forward(
-            planner.handle,
-            one,
+        """Convolve on torch's current stream."""
+        library, descriptors = self._library, self._descriptors
+        stream = torch.cuda.current_stream(self._device).cuda_stream
+        library.call("cudnnSetStream", self._handle, stream)
+        workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self._device)
+        library.call(
+            "cudnnConvolutionForward",
+            self._handle,
+            ctypes.byref(self._one),
             descriptors.input,
             input_pointer,
             descriptors.weight,
             weight_pointer,
             descriptors.convolution,
             self._number,
-            planner.workspace_on_current_stream(),
+            workspace.data_ptr(),
             self.workspace_bytes,
-            zero,
+            ctypes.byref(self._zero),
             descriptors.output,
             output_pointer,
         )
-        planner.library.check("cudnnConvolutionForward", status)
-
-    def close(self) -> None:
-        self._descriptors.close()
-
-
-class Planner:
-    """One device's plans, its cuDNN handle, and the workspace that the plans share.
-
-    What was refused is remembered too, so that no configuration is probed twice.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.library: Cudnn = cudnn()
-        self.handle = ctypes.c_void_p()
-        with torch.cuda.device(device):
-            self.library.call("cudnnCreate", ctypes.byref(self.handle))
-        self._device = device
-        self.workspace = Workspace(device)
-        self._stream: int | None = None
-        self._plans: dict[tuple[ConvolutionShapes, str], Plan | RefusedError] = {}
-
-    def plan(self, problem: ConvolutionShapes, algorithm: str) -> Plan:
-        key = problem, algorithm
-        found = self._plans.get(key)
-        if found is None:
-            found = self._plans[key] = self._made(problem, algorithm)
-        if isinstance(found, RefusedError):
-            raise found
-        return found
-
-    def refuse(self, problem: ConvolutionShapes, algorithm: str, error: RefusedError) -> None:
-        found = self._plans.get((problem, algorithm))
-        if isinstance(found, Plan):
-            found.close()
-        self._plans[problem, algorithm] = error
-
-    def _made(self, problem: ConvolutionShapes, algorithm: str) -> Plan | RefusedError:
-        if is_capturing():
-            raise CannotMeasureError(
-                "a convolution is captured in a CUDA graph before it ever ran by "
-                f"{algorithm!r}: run it once first, so that its workspace is ready"
-            )
-        try:
-            return Plan(self, problem, algorithm)
-        except RefusedError as error:
-            return error
-
-    def workspace_on_current_stream(self) -> int:
-        """Point cuDNN at torch's current stream and return where the workspace is for it."""
-        stream = torch.cuda.current_stream(self._device)
-        if stream.cuda_stream != self._stream:
-            self._stream = stream.cuda_stream
-            self.library.call("cudnnSetStream", self.handle, self._stream)
-        return self.workspace.pointer(stream, capturing=is_capturing())
-
-    def clear(self) -> None:
-        """Give descriptors and workspace back; no graph that used them may be replayed after."""
-        for plan in self._plans.values():
-            if isinstance(plan, Plan):
-                plan.close()
-        self._plans.clear()
-        self.workspace.clear()
 
 
 @cache
-def _planners() -> dict[int, Planner]:
-    return {}
+def handle_of(device: torch.device) -> c_void_p:
+    handle = c_void_p()
+    with torch.cuda.device(device):
+        cudnn().call("cudnnCreate", ctypes.byref(handle))
+    return handle
 
 
-def planner_of(device: torch.device) -> Planner:
-    index = torch.cuda.current_device() if device.index is None else device.index
-    planners = _planners()
-    if index not in planners:
-        planners[index] = Planner(torch.device("cuda", index))
-    return planners[index]
-
-
-def forget_plans() -> None:
-    """Give every plan's memory back; no graph that used one may be replayed after."""
-    for planner in _planners().values():
-        planner.clear()
+@cache
+def plan_of(device: torch.device, problem: ConvolutionShapes, algorithm: str) -> Plan:
+    """Return the plan of a convolution, made the first time: what is refused is asked again."""
+    return Plan(device, problem, algorithm)

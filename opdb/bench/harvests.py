@@ -28,10 +28,11 @@ from opdb.errors import OpdbError, UnsupportedError
 from opdb.garbage import gc_paused
 from opdb.growth import CHOICE, apart_from, steps_of
 from opdb.harvest.finding import HarvestPolicy
-from opdb.harvest.passes import AHEAD, Passes, longer, record
+from opdb.harvest.passes import record
 from opdb.harvest.recorder import Recorder
 from opdb.models import LoadedModel, load
 from opdb.models.construction import ANY_FAILURE, one_line
+from opdb.models.inputs import make, seeded
 from opdb.models.transformers import BrokenOffError
 from opdb.operators import is_metadata
 from opdb.records import Harvest, Workload, made
@@ -43,7 +44,6 @@ def measuring(
     anew: bool = False,
     swept: bool = False,
     around: KnownTimes | None = None,
-    processes: int | None = 1,
 ) -> HarvestPolicy:
     """Return the policy of all that measures: what the same code harvested counts, unless `anew`.
 
@@ -56,7 +56,6 @@ def measuring(
         save="must",
         swept=swept,
         finish=None if swept else lambda request, found: with_around(request, found, known),
-        processes=processes,
     )
 
 
@@ -93,8 +92,8 @@ class CallResult:
 
 
 class Keeping(Recorder):
-    def __init__(self, model: nn.Module, **others: Any) -> None:
-        super().__init__(model, **others)
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
         self.answers: list[CallResult] = []
 
     def forget(self) -> None:
@@ -299,7 +298,10 @@ def _quiet_s(rounds_s: Sequence[Sequence[float]]) -> list[float]:
 # time for it in an eager pass beside that of the calls, whatever the device.
 #
 # A whole generation is timed in parts: what lies up to the choice of the first token, and a step,
-# of each sort of steps that its calls show. So few of its passes are made, as when it is harvested.
+# of each sort of steps that its calls show. So few of its passes are made.
+
+AHEAD = 2
+"""The passes before a step that is not the first: a prefill, and the step before it."""
 
 RUNS = 4
 """As many times a generation is begun at most, to time steps that make different calls."""
@@ -425,15 +427,15 @@ def _timed_at(
 ) -> Times:
     """Return the times around a step (0: what comes before the first), the one before it, the end.
 
-    Later steps are reached by a longer prompt, as when a generation is harvested. The end is that
-    beginning of a step which makes the same calls.
+    Later steps are reached by a longer prompt. The end is that beginning of a step which makes the
+    same calls.
     """
     ahead = min(number, AHEAD)
-    begun = longer(loaded, number - ahead, "meta")
+    begun = _longer(loaded, number - ahead)
     passes = max(ahead, 1) + 1
     recorder, bounds = _recorded(begun, passes, steps[number], ahead)
     run = partial(begun.module, *begun.args, **begun.kwargs)
-    is_broken_off = len(recorder.marks) > passes
+    is_broken_off = recorder.begun > passes
     times = times_around(run, recorder.answers, broken_off=is_broken_off)
     before = [0, *(answer.calls for answer in recorder.answers)]
 
@@ -450,7 +452,36 @@ def _timed_at(
     return found
 
 
-class _KeepingPasses(Keeping, Passes): ...
+def _longer(loaded: LoadedModel, by: int) -> LoadedModel:
+    """Return a generation with a prompt that is so many tokens longer, and drawn anew."""
+    [spec] = loaded.inputs["args"]
+    batch, prompt = spec["shape"]
+    spec = {**spec, "shape": [batch, prompt + by]}
+    with seeded("meta"):
+        tokens = make(spec, "meta")
+    return replace(loaded, args=(tokens,), inputs={**loaded.inputs, "args": [spec]})
+
+
+class _KeepingPasses(Keeping):
+    """Counts the passes of a generation that have `begun`, and breaks off before one too many."""
+
+    def __init__(self, model: nn.Module, passes: int) -> None:
+        super().__init__(model)
+        self.begun = 0
+        self._passes = passes
+        self._decoder = model.get_submodule("decoder")
+
+    def forget(self) -> None:
+        super().forget()
+        self.begun = 0
+
+    def enter_module(self, module: nn.Module, args: Any) -> None:
+        """Note that a module call begins; that of the decoder is a pass."""
+        super().enter_module(module, args)
+        if module is self._decoder:
+            self.begun += 1
+            if self.begun > self._passes:
+                raise BrokenOffError
 
 
 def _recorded(
@@ -461,7 +492,7 @@ def _recorded(
     The first time a model may make what it finds the next time.
     """
     for _ in range(2):
-        watched = partial(_KeepingPasses, passes=passes, settled=True)
+        watched = partial(_KeepingPasses, passes=passes)
         recorder = record(begun, recorder_type=watched)
         assert isinstance(recorder, _KeepingPasses)
         kinds = [call.configuration.kind for call in recorder.calls]

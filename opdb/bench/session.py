@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 import torch
 
 import opdb
-from opdb.algorithms.cudnn import forget_plans
 from opdb.bench.replay import Clock, CudaClock, capture, clock_for, mean_time_s
 from opdb.compiled.inductor import Captured
 from opdb.derive.costs import STARTED_FASTER
@@ -244,7 +243,6 @@ def open_session(platform: Platform, meter: Meter) -> Session:
 def release(session: Session) -> None:
     gc.collect()
     if session.on_gpu:
-        forget_plans()
         torch.cuda.empty_cache()
 
 

@@ -467,8 +467,7 @@ def build(
     of names, summary files or folders of them; `batch_sizes` go before those of files. What the
     database has is not measured again. A model that fails does not stop the others: `check()` of
     what is returned raises why a target does not hold. Summary files of which all is harvested are
-    marked as processed. Many models are harvested in several processes: a script calls it below
-    `if __name__ == "__main__":`.
+    marked as processed.
     """
     display, asked = display or Display(), options or BuildOptions()
     specs = ModelSpec.parse(**said).at_sizes(list(dict.fromkeys(batch_sizes)))
@@ -478,9 +477,7 @@ def build(
     requests = question.requests
     with lazy.store.open_store(db) as store:
         with display.progress(len(requests), "harvest") as shown:
-            stored = find_or_harvest(
-                store, requests, lazy.harvests.measuring(processes=None), shown
-            )
+            stored = find_or_harvest(store, requests, lazy.harvests.measuring(), shown)
         jobs = question.called(stored)
         for file, of in question.sources:
             if file is not None and all(isinstance(stored[repr(each)], Stored) for each in of):
@@ -509,10 +506,9 @@ def plan(
     """Plan what `build` would measure until operators explain the target's share of each model.
 
     It measures and stores nothing. A model that is stored is taken as it is; another one is
-    harvested, which needs torch, in several processes where there are many. The options' `device`
-    is one that the database has; without it, this machine's GPU or the device that was measured
-    most. Models that cannot be harvested raise at the end, unless `check` leaves that to `check()`
-    of what is returned.
+    harvested, which needs torch. The options' `device` is one that the database has; without it,
+    this machine's GPU or the device that was measured most. Models that cannot be harvested raise
+    at the end, unless `check` leaves that to `check()` of what is returned.
     """
     display, asked = display or Display(), options or BuildOptions()
     specs = ModelSpec.parse(**said).at_sizes(list(dict.fromkeys(batch_sizes)))
@@ -520,9 +516,7 @@ def plan(
     requests = question.requests
     with lazy.store.open_store(db, create=False) as store:
         with display.progress(len(requests), "harvest") as shown:
-            stored = find_or_harvest(
-                store, requests, HarvestPolicy(save="no", processes=None), shown
-            )
+            stored = find_or_harvest(store, requests, HarvestPolicy(save="no"), shown)
         workloads = [each.workload for each in question.called(stored)]
         device = _planned_device(store, asked.device)
         known = lazy.survey.survey(store, device, workloads, DEFAULT_SETTINGS)

@@ -27,13 +27,12 @@ from opdb.kinds.view import (
     same_strides,
     strides_of,
 )
+from opdb.models.inputs import dtype_name, materialize
 from opdb.operators.call import BuiltCall
 from opdb.operators.encoding import (
     decode,
-    dtype_name,
     encode_constant,
     generator_on,
-    materialize,
     no_tensor,
 )
 from opdb.records import Configuration, Json

@@ -28,7 +28,7 @@ from opdb.kinds.fused import ENTRY, NAME, arguments, packet, words
 from opdb.kinds.view import strides_of, walk
 from opdb.models import LoadedModel, load
 from opdb.models.construction import ANY_FAILURE, ModelFailureError, one_line
-from opdb.operators.encoding import dtype_name
+from opdb.models.inputs import dtype_name
 from opdb.records import Call, Configuration, Json, Workload
 from opdb.spec import ModelSpec
 

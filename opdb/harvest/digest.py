@@ -7,8 +7,8 @@ import os
 import platform
 import sys
 import sysconfig
-from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 
 import torch
@@ -18,7 +18,6 @@ from opdb.spec import ModelSpec, is_import_path
 
 _OWN = Path(__file__).parents[1]
 _INSTALLED = {"site-packages", "dist-packages"}
-_DISTRIBUTIONS = ("*.dist-info", "*.egg-info")
 
 _RUN = ("__main__", "__mp_main__")
 """Names of the program that asks: the second is the same module, where multiprocessing was
@@ -37,11 +36,10 @@ _NOT_READ = ("CACHE", "TOKEN")
 def fingerprint(request: ModelSpec) -> str | None:
     """Return the SHA-256 (hex) of a request and of the code that would be harvested, as it is here.
 
-    The code is Python, opdb file by file, and every distribution that is installed, by the digests
-    of its files that its installer recorded. Environment variables that configure it, and whether
-    there is a GPU, count too. None where that is not all: a model from an import path may change at
-    any time, and so may modules that were imported from elsewhere than where packages are
-    installed, such as those of a checkout.
+    The code is Python, opdb, and every distribution that is installed, by its version. Environment
+    variables that configure it, and whether there is a GPU, count too. None where that is not all:
+    a model from an import path may change at any time, and so may modules that were imported from
+    elsewhere than where packages are installed, such as those of a checkout.
 
     Raises:
         InputError: the request is not valid.
@@ -50,8 +48,7 @@ def fingerprint(request: ModelSpec) -> str | None:
     if is_import_path(valid.name) or not _is_installed():
         return None
     variables = sorted(item for item in os.environ.items() if _is_read(item[0]))
-    code = _code(tuple(sys.path))
-    parts = (valid, code, variables, torch.cuda.is_available())
+    parts = (valid, _code(), variables, torch.cuda.is_available())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -73,20 +70,8 @@ def _is_installed() -> bool:
 
 
 @cache
-def _code(path: Sequence[str]) -> str:
-    """Return a digest of the code there is, where modules are looked for in these folders."""
-    parts = repr((sys.version, platform.machine(), path)).encode()
-    found = hashlib.sha256(parts)
-    for file in sorted(_OWN.rglob("*.py")):
-        _add(found, str(file.relative_to(_OWN)), file)
-    for folder in path:
-        for pattern in _DISTRIBUTIONS:
-            for described in sorted(Path(folder).glob(pattern)):
-                _add(found, described.name, described / "RECORD")
-    return found.hexdigest()
-
-
-def _add(digest: hashlib._Hash, name: str, file: Path) -> None:
-    """Add a file's name and content to a digest; of one that is not there, its name."""
-    content = file.read_bytes() if file.is_file() else b""
-    digest.update(f"{name} {len(content)} ".encode() + content)
+def _code() -> str:
+    """Return what identifies the code there is: opdb's text, the version of all else."""
+    own = b"".join(file.read_bytes() for file in sorted(_OWN.rglob("*.py")))
+    installed = sorted((each.name, each.version) for each in distributions())
+    return repr((hashlib.sha256(own).hexdigest(), sys.version, platform.machine(), installed))

@@ -6,15 +6,9 @@ module imports no torch: only a harvest does, and a look at what a model takes.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import shlex
-import signal
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -33,12 +27,6 @@ from opdb.units import show
 if TYPE_CHECKING:
     from opdb.store import Store
 
-WORTH_A_PROCESS = 8
-"""Requests from which a process of its own pays: it imports torch first, some seconds."""
-
-MOST_PROCESSES = 4
-"""Each holds a model's modules: some 0.8 GB."""
-
 
 class NotHarvestedError(InputError):
     """No stored workload is the one that a request means, and none is to be harvested."""
@@ -53,8 +41,7 @@ class HarvestPolicy:
 
     A harvest is saved where `save` is not "no"; "may" puts up with a database that cannot be
     written. What only sweeps ask for (`swept`) calls nothing that `opdb bench` takes for pending.
-    `finish` completes a harvest before it is saved. With `processes` None, models are harvested
-    in several processes where that pays.
+    `finish` completes a harvest before it is saved.
     """
 
     accept: Literal["stored", "same code", "nothing"] = "stored"
@@ -62,7 +49,6 @@ class HarvestPolicy:
     save: Literal["must", "may", "no"] = "may"
     swept: bool = False
     finish: Callable[[ModelSpec, Harvest], Harvest] | None = None
-    processes: int | None = 1
 
 
 READ = HarvestPolicy()
@@ -84,33 +70,12 @@ def find_or_harvest(
         OpdbError: torch, with which models are harvested, is not installed.
     """
     shown = shown or Progress()
-    distinct = list({repr(request): request for request in requests}.values())
-    known = [_known(store, request, policy) for request in distinct]
-    lacking = [request for request, found in zip(distinct, known, strict=True) if found is None]
-    harvests = gather(lacking, policy.processes)
     answers: dict[str, Stored | OpdbError] = {}
-    for request, found in zip(distinct, known, strict=True):
+    for request in {repr(request): request for request in requests}.values():
         shown.doing(f"{request.name} {describe(request)}")
-        started_s = time.monotonic()
-        answer: Stored | OpdbError
-        if isinstance(found, OpdbError):
-            answer = found
-        elif found is not None:
-            if policy.accept != "stored" and not policy.swept:
-                store.ask_for(found.workload)
-            answer = Stored(found)
-        else:
-            with collected():
-                harvested = next(harvests)
-            harvest_s = time.monotonic() - started_s
-            if isinstance(harvested, OpdbError):
-                answer = harvested
-                # Where a model of one's own cannot be harvested, what is stored of it serves.
-                if policy.accept == "stored" and (own := _of_own_inputs(store, request)):
-                    answer = Stored(_with_captured(store, own))
-            else:
-                answer = _saved(store, request, harvested, harvest_s, policy)
-                note_harvest(shown.note, answer.found, answer.stale)
+        answer = _answer(store, request, policy)
+        if isinstance(answer, Stored) and answer.harvest_s is not None:
+            note_harvest(shown.note, answer.found, answer.stale)
         answers[repr(request)] = answer
         shown.done()
     return answers
@@ -129,6 +94,26 @@ def workload_of(store: Store, request: ModelSpec, policy: HarvestPolicy = READ) 
     if isinstance(found, OpdbError):
         raise found
     return found
+
+
+def _answer(store: Store, request: ModelSpec, policy: HarvestPolicy) -> Stored | OpdbError:
+    """Return what one request means, or why that is not known."""
+    found = _known(store, request, policy)
+    if isinstance(found, OpdbError):
+        return found
+    if found is not None:
+        if policy.accept != "stored" and not policy.swept:
+            store.ask_for(found.workload)
+        return Stored(found)
+    started_s = time.monotonic()
+    errors: list[OpdbError] = []
+    with collected(), kept(errors, repr(request.name)):
+        harvested = _harvested(request)
+    if not errors:
+        return _saved(store, request, harvested, time.monotonic() - started_s, policy)
+    # Where a model of one's own cannot be harvested, what is stored of it serves.
+    own = _of_own_inputs(store, request) if policy.accept == "stored" else None
+    return errors[0] if own is None else Stored(_with_captured(store, own))
 
 
 def _known(store: Store, request: ModelSpec, policy: HarvestPolicy) -> Harvest | OpdbError | None:
@@ -174,9 +159,6 @@ def _saved(
         found = policy.finish(request, found)
     if policy.save == "no":
         return Stored(found, harvest_s=harvest_s)
-    if policy.save == "may" and request.num_classes is not None:
-        unsaved = "a stored workload does not tell of how many classes it is"
-        return Stored(found, 0, harvest_s, unsaved)
     try:
         stale = store.save_workload(
             found.workload, found.captured, swept=policy.swept, fingerprint=found.fingerprint
@@ -280,8 +262,6 @@ def stored_workload(store: Store, request: ModelSpec) -> Workload | None:
     Raises:
         InputError: several are stored, and which the model takes unless told cannot be said here.
     """
-    if request.num_classes is not None:
-        return None  # no workload tells of how many classes it is
     alike = _alike(store, request)
     possible = [each for each in alike if request.batch_size in (None, each.batch_size)]
     if request.phase == "decode":
@@ -319,7 +299,7 @@ def other_sizes(read: Callable[..., Sequence[Workload]], request: ModelSpec) -> 
 
     `read` is `Store.workloads`.
     """
-    if request.generation is None or request.num_classes is not None:
+    if request.generation is None:
         return []
     return [
         each
@@ -365,7 +345,7 @@ def _of_own_inputs(store: Store, request: ModelSpec) -> Workload | None:
     It is one's own, whose code may say what its inputs are, the batch among them; or one that no
     source knows, but the database does.
     """
-    if request.inputs is not None or request.num_classes is not None:
+    if request.inputs is not None:
         return None
     if source_of(request.name) not in (None, "python"):
         return None
@@ -468,80 +448,12 @@ def lookup_notes(found: Stored, location: str) -> list[str]:
     ]
 
 
-def gather(
-    requests: Sequence[ModelSpec], processes: int | None = None
-) -> Iterator[Harvest | OpdbError]:
-    """Harvest each request; yield what was found, or why nothing was, in the order given.
-
-    A request that fails does not stop the others. `processes` defaults to what the machine and the
-    number of requests suggest.
-
-    Raises:
-        InputError: torch is not installed.
-    """
-    if not requests:
-        return iter(())
+def _harvested(request: ModelSpec) -> Harvest:
     try:
-        import torch  # noqa: F401 (without it nothing is harvested)
+        from opdb.harvest.passes import harvest_in_both
     except ModuleNotFoundError as error:
-        raise missing_library(error, f"to harvest {requests[0].name!r}") from error
-    count = _processes(len(requests)) if processes is None else processes
-    return _in_processes(requests, count) if count > 1 else map(_harvested, requests)
-
-
-def _processes(requests: int) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores or 1, MOST_PROCESSES, requests // WORTH_A_PROCESS)
-
-
-def _harvested(request: ModelSpec) -> Harvest | OpdbError:
-    errors: list[OpdbError] = []
-    from opdb.harvest.passes import harvest_in_both
-
-    with kept(errors, repr(request.name)):
-        return harvest_in_both(request)
-    return errors[0]
-
-
-def _as_text(request: ModelSpec) -> Harvest | OpdbError:
-    """Harvest in a process: errors with arguments of their own do not survive the way back."""
-    found = _harvested(request)
-    return InputError(str(found)) if isinstance(found, OpdbError) else found
-
-
-def _in_processes(requests: Sequence[ModelSpec], count: int) -> Iterator[Harvest | OpdbError]:
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
-    try:
-        futures = [pool.submit(_as_text, request) for request in requests]
-        for request, future in zip(requests, futures, strict=True):
-            yield _result(request, future, alone=count == 1)
-    finally:
-        pool.shutdown(cancel_futures=True)  # after Ctrl-C the models under way alone are waited for
-
-
-def _begin() -> None:
-    """Prepare a process: one thread; Ctrl-C and stdout are the parent's."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.stdout = sys.stderr
-    import torch
-
-    torch.set_num_threads(1)
-
-
-def _result(
-    request: ModelSpec, future: Future[Harvest | OpdbError], *, alone: bool
-) -> Harvest | OpdbError:
-    failure = future.exception()
-    if failure is None:
-        return future.result()
-    if not isinstance(failure, BrokenProcessPool):
-        return InputError(f"{request.name!r}: {type(failure).__name__}: {failure}")
-    if alone:
-        return InputError(f"{request.name!r}: the process that harvested it was killed (memory?)")
-    # A process that was killed takes its neighbours' work along: what is left gets one each.
-    [found] = _in_processes([request], 1)
-    return found
+        raise missing_library(error, f"to harvest {request.name!r}") from error
+    return harvest_in_both(request)
 
 
 # Which modules make a workload's calls: recorded by a harvest, not stored with what is published.
@@ -563,10 +475,6 @@ def located(workload: Workload, request: ModelSpec) -> Located:
     if all(call.path is not None for call in workload.calls):
         return Located(workload.calls)
     started_s = time.monotonic()
-    try:
-        from opdb.harvest.passes import harvest_in_both
-    except ModuleNotFoundError as error:
-        raise missing_library(error, f"to find the layers of {request.name!r}") from error
-    found = harvest_in_both(checked(request))
+    found = _harvested(checked(request))
     here = found.captured if workload.captured and found.captured else found.workload
     return Located(here.calls, time.monotonic() - started_s)

@@ -30,16 +30,16 @@ from opdb.errors import InputError, UnsupportedError
 from opdb.harvest.autograd import BackwardWatch
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel
-from opdb.models.inputs import specs, stored, tensors
-from opdb.models.known import KnownValues, with_index_known
+from opdb.models.inputs import dtype_of, specs, stored, tensors
+from opdb.models.known import KnownValues, Run, with_index_known
 from opdb.models.meta import (
     CastingKernels,
     Convolutions,
-    MetaKernels,
     attention_on_meta,
     fused_attention_on_meta,
     is_one_kernel,
     laid_out_as_on_device,
+    on_meta,
     recurrent_on_meta,
 )
 from opdb.operators import (
@@ -50,7 +50,7 @@ from opdb.operators import (
     is_operator_module,
 )
 from opdb.operators.call import replaced
-from opdb.operators.encoding import dtype_of, is_wrapped
+from opdb.operators.encoding import is_wrapped
 from opdb.operators.functions import custom_name
 from opdb.records import Call, Configuration, Form, Json, PassMemory, Workload
 
@@ -109,22 +109,17 @@ class LiveMemory:
         given = [p.grad for p in parameters if p.grad is not None]
         self._gradients |= {self._live[c] for c in storages(given) if c in self._live}
 
-    def mark(self) -> int:
-        """Return a mark of what has been made and freed until now."""
-        return len(self._changes)
-
-    def seen(self, begin: int = 0, end: int | None = None) -> PassMemory:
-        """Return what the pass took; with marks, the most that was live between these."""
+    def seen(self) -> PassMemory:
+        """Return what the pass took."""
         live = peak = activations = most_activations = gradients = 0
-        for place, (number, change) in enumerate(self._changes[:end]):
+        for number, change in self._changes:
             live += change
             if number not in self._gradients:
                 activations += change
             elif change > 0:
                 gradients += change
-            if place >= begin:
-                peak = max(peak, live)
-                most_activations = max(most_activations, activations)
+            peak = max(peak, live)
+            most_activations = max(most_activations, activations)
         return PassMemory(
             weight_bytes=_bytes(self._weights),
             input_bytes=_bytes(self._inputs),
@@ -195,13 +190,8 @@ class Recorder:
     watches the backward pass of a training step, and is None where there is none. `autocast` is the
     dtype that autocast casts to (None: there is none); only a pass on meta shows what it casts.
     `asked` says whether the model asked if a CUDA graph is being captured. `memory` tracks what is
-    live, where that is wanted. `settled` says that the model has been run before, `told_gpu` that
-    it is told that its tensors are on a GPU. `mapped` says that a function runs now which
-    torch.vmap maps.
+    live, where that is wanted. `mapped` says that a function runs now which torch.vmap maps.
     """
-
-    settled = False
-    told_gpu = False
 
     def __init__(self, model: nn.Module) -> None:
         self.calls: list[Call] = []
@@ -400,9 +390,9 @@ class Recorder:
             self.mapped = False
             self._own()
 
-    def kernels(self) -> MetaKernels:
+    def kernels(self) -> Run:
         if self.autocast is None:
-            return MetaKernels()
+            return on_meta
         return CastingKernels(dtype_of(self.autocast), self._note_cast, self._is_backward)
 
     def _casting(self) -> Convolutions | None:
@@ -441,9 +431,7 @@ class Recorder:
         finally:
             self.covered = before
 
-    def call_aten(
-        self, operator: Any, args: Any, kwargs: dict[str, Any], kernels: MetaKernels
-    ) -> Any:
+    def call_aten(self, operator: Any, args: Any, kwargs: dict[str, Any], kernels: Run) -> Any:
         """Run what computes outside every recorded call; it is a call where a kind describes it.
 
         So are the operators below a function that torch.vmap maps, on the whole batches that they

@@ -152,7 +152,7 @@ def load_to_look(request: ModelSpec) -> LoadedModel:
     try:
         return load(request, device="meta")
     except ModelFailureError as on_meta:
-        check_fits(on_meta.weights_bytes, on_meta)
+        check_fits(on_meta)
         return load(request, device="cpu")
 
 

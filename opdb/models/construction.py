@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,7 +31,6 @@ from opdb.models.known import LargeOnMeta
 from opdb.records import Json
 from opdb.spec import DTYPES, MEMORY_FORMATS, MIXED, ModelSpec, is_import_path
 
-_patching = threading.RLock()
 _TWIN = "_opdb_meta_twin"
 MetaValues: TypeAlias = list[tuple[torch.Tensor, torch.Tensor]]
 """Tensors on meta, each with its values on the CPU."""
@@ -44,51 +42,34 @@ ANY_FAILURE = (Exception, SystemExit)
 class ModelFailureError(InputError):
     """A model's own code failed while it was built or run; the cause is chained.
 
-    `weights_bytes` is what the parameters take that had been made on meta until then.
+    `weights_bytes` is what its weights take; of one that could not be built, what the largest
+    tensor that had been made on meta would.
     """
 
-    weights_bytes = 0
+    def __init__(self, message: str, weights_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.weights_bytes = weights_bytes
 
 
 @contextmanager
-def parameters_on_meta(large: LargeOnMeta | None = None) -> Iterator[None]:
-    """Move each parameter to the meta device as a module registers it, in this thread.
+def parameters_on_meta() -> Iterator[None]:
+    """Move each parameter to the meta device as a module registers it.
 
-    With `large`, large buffers go, too. Unlike a meta device context, constructors that compute
-    with small tensors still work.
+    Unlike a meta device context, constructors that compute with small tensors still work.
     """
-    thread = threading.get_ident()
-    moved: dict[int, nn.Parameter] = {}
-    with _patching:
-        # Only under the lock is this not another thread's patch, which would then stay for good.
-        register = nn.Module.register_parameter
-        register_buffer = nn.Module.register_buffer
+    register = nn.Module.register_parameter
 
-        def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-            if threading.get_ident() == thread and isinstance(param, nn.Parameter):
-                if not param.is_meta and param.grad_fn is None:  # register refuses any other
-                    param = _twin(param)
-                if param.is_meta:
-                    moved[id(param)] = param
-            register(self, name, param)
+    def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        # register refuses what is not a parameter, or was computed
+        if isinstance(param, nn.Parameter) and not param.is_meta and param.grad_fn is None:
+            param = _twin(param)
+        register(self, name, param)
 
-        def register_buffer_on_meta(
-            self: nn.Module, name: str, tensor: torch.Tensor | None, persistent: bool = True
-        ) -> None:
-            if threading.get_ident() == thread and large is not None and tensor is not None:
-                tensor = large.held(tensor)
-            register_buffer(self, name, tensor, persistent)
-
-        nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
-        nn.Module.register_buffer = register_buffer_on_meta  # type: ignore[method-assign]
-        try:
-            yield
-        except ModelFailureError as error:
-            error.weights_bytes = bytes_of(moved.values())
-            raise
-        finally:
-            nn.Module.register_parameter = register  # type: ignore[method-assign]
-            nn.Module.register_buffer = register_buffer  # type: ignore[method-assign]
+    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def _twin(param: Any) -> nn.Parameter:
@@ -208,7 +189,7 @@ def _known(
         and type(held := before.get(name)) is torch.Tensor
         and held.device.type == "cpu"
         and held.layout == torch.strided
-        and is_index(held)
+        and is_index(held.dtype)
         and (tensor.shape, tensor.dtype) == (held.shape, held.dtype)
     ]
 
@@ -227,17 +208,11 @@ def _build(source: Source, request: ModelSpec, device: str) -> Blueprint:
         return _built(source, request, device)
     large = LargeOnMeta()
     try:
-        with parameters_on_meta(large), large:
-            blueprint = _built(source, request, device)
-        if not any(t.is_meta and is_index(t) for t in tensors(blueprint.example)):
-            return blueprint
+        with parameters_on_meta(), large:
+            return _built(source, request, device)
     except ModelFailureError as error:
-        error.weights_bytes = max(error.weights_bytes, large.largest_bytes)
-        if large.largest_bytes == 0 or not _has_room(error.weights_bytes):
-            raise
-    # It asks for values of what is large, or its example inputs have some: so it is made for real.
-    with parameters_on_meta():
-        return _built(source, request, device)
+        error.weights_bytes = large.largest_bytes
+        raise
 
 
 def _built(source: Source, request: ModelSpec, device: str) -> Blueprint:
@@ -282,21 +257,14 @@ def bytes_of(held: Iterable[torch.Tensor]) -> int:
     return sum(t.nbytes for each in held if not nn.parameter.is_lazy(each) for t in stored(each))
 
 
-def check_fits(weights_bytes: int, failure: ModelFailureError) -> None:
+def check_fits(failure: ModelFailureError) -> None:
     """Raise the failure on meta where the weights leave no memory here for a pass with values."""
-    if not _has_room(weights_bytes):
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if failure.weights_bytes > memory_bytes / 2:
         raise ModelFailureError(
-            f"{failure}; its weights ({weights_bytes / 1e9:.0f} GB) are too large for a pass on "
-            f"the CPU here ({_memory_bytes() / 1e9:.0f} GB of memory)"
+            f"{failure}; its weights ({failure.weights_bytes / 1e9:.0f} GB) are too large for a "
+            f"pass on the CPU here ({memory_bytes / 1e9:.0f} GB of memory)"
         ) from failure
-
-
-def _has_room(weights_bytes: int) -> bool:
-    return weights_bytes <= _memory_bytes() / 2
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def one_line(error: BaseException) -> str:

@@ -6,27 +6,37 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from math import prod, sqrt
 from typing import Any, TypeGuard
 
 import torch
 from torch.utils import _pytree as pytree
 
-from opdb.errors import InputError, UnknownNameError
+from opdb.errors import InputError, UnknownNameError, UnsupportedError
+from opdb.kinds.view import strides_of
 from opdb.records import Json
 from opdb.spec import MEMORY_FORMATS, MIXED, ModelSpec
 
-_DTYPES = {
-    name: getattr(torch, name)
-    for name in (
-        *("float32", "float64", "float16", "bfloat16", "complex64", "complex128"),
-        *("bool", "uint8", "int8", "int16", "int32", "int64"),
-    )
-}
+_DTYPES = {str(d).removeprefix("torch."): d for d in vars(torch).values() if type(d) is torch.dtype}
+_OF_INPUTS = (
+    *("float32", "float64", "float16", "bfloat16", "complex64", "complex128"),
+    *("bool", "uint8", "int8", "int16", "int32", "int64"),
+)
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of dimensions
 _SPEC_KEYS = {"shape", "dtype", "layout", "values"}
 _MOST_BYTES = 2**63 - 1
 SEED = 0
 """Seeds random weights and inputs, so that two loads of one request give the same numbers."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def dtype_of(name: str) -> torch.dtype:
+    if name not in _DTYPES:
+        raise UnsupportedError(f"torch {torch.__version__} has no dtype {name!r}")
+    return _DTYPES[name]
 
 
 def is_spec(value: Json) -> bool:
@@ -88,14 +98,13 @@ def _resolve_spec(spec: Mapping[str, Json], request: ModelSpec) -> dict[str, Jso
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise InputError(f'inputs: size {size!r} in shape {sizes!r}; give a number or "batch"')
     dtype = spec.get("dtype", str(request.dtype).split(MIXED)[0])
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise UnknownNameError("dtype of a tensor in inputs", str(dtype), _DTYPES)
-    if math.prod(size or 1 for size in shape) * _DTYPES[dtype].itemsize > _MOST_BYTES:
+    if not isinstance(dtype, str) or dtype not in _OF_INPUTS:
+        raise UnknownNameError("dtype of a tensor in inputs", str(dtype), _OF_INPUTS)
+    if prod(size or 1 for size in shape) * _DTYPES[dtype].itemsize > _MOST_BYTES:
         raise InputError(f"inputs: shape {shape}: it has more bytes than can be addressed")
     resolved: dict[str, Json] = {"shape": shape, "dtype": dtype}
-    values = None if spec.get("values") is None else _checked_values(spec["values"])
+    values = None if spec.get("values") is None else _checked_values(spec["values"], dtype)
     if values is not None:
-        _check_suits(values, dtype)
         resolved["values"] = values
     if spec.get("layout") is not None:
         resolved["layout"] = _checked_layout(spec["layout"], len(shape))
@@ -120,24 +129,25 @@ def _checked_layout(layout: Json, dimensions: int) -> Json:
     return list(strides)
 
 
-def _checked_values(values: Json) -> Json:
-    if values in ("rectified", "mask"):
+def _checked_values(values: Json, dtype: str) -> Json:
+    """Return a value class, None for the usual one, that a tensor of the dtype can have."""
+    held, is_bool = _DTYPES[dtype], dtype == "bool"
+    if held.is_floating_point and values in ("rectified", "mask"):
         return values
     if isinstance(values, Mapping) and len(values) == 1:
-        numbers = values.get("range")
-        if isinstance(numbers, list | tuple) and len(numbers) == 2:
-            low, high = numbers
-            if _is_finite(low) and _is_finite(high) and low < high:
+        [(name, given)] = values.items()
+        if name == "range" and not is_bool and isinstance(given, list | tuple) and len(given) == 2:
+            low, high = given
+            if _is_finite(low) and _is_finite(high) and low < high and _holds(held, low, high):
                 return {"range": [low, high]}
-        density = values.get("density")
-        if _is_finite(density) and 0 <= density <= 1:
-            return {"density": density}
-        zeros = values.get("zeros")
-        if _is_finite(zeros) and 0 <= zeros <= 1:
-            return {"zeros": float(zeros)} if zeros else None
+        if _is_finite(given) and 0 <= given <= 1:
+            if name == "density" and is_bool:
+                return {"density": given}
+            if name == "zeros" and not is_index(held):
+                return {"zeros": float(given)} if given else None
     raise InputError(
-        f'inputs: values {values!r}; give "rectified", "mask", {{"range": [low, high]}} with '
-        'low < high, {"density": share of true} or {"zeros": share of zeros}'
+        f'inputs: values {values!r} of {dtype}; give {{"range": [low, high]}} with low < high, of '
+        'bool {"density": share of true}, of floats "rectified", "mask" or {"zeros": share}'
     )
 
 
@@ -145,30 +155,12 @@ def _is_finite(value: object) -> TypeGuard[int | float]:
     return _is_number(value) and not isinstance(value, bool)
 
 
-def _check_suits(values: Json, dtype: str) -> None:
-    """Raise an InputError where a tensor of the dtype cannot hold such values."""
-    if "density" not in values and _is_floating(dtype):
-        return
-    if isinstance(values, str) or "zeros" in values:
-        what = "a share of zeros is" if "zeros" in values else "they are"
-        raise InputError(f"inputs: values {values!r} of {dtype}: {what} of floating point values")
-    if ("density" in values) != (dtype == "bool"):
-        raise InputError(
-            f"inputs: values {values!r} of {dtype}: a density is of bool, a range of numbers"
-        )
-    if "range" in values:
-        low, high = values["range"]
-        held = torch.iinfo(_DTYPES[dtype])
-        whole = isinstance(low, int) and isinstance(high, int)
-        if not whole or low < held.min or high - 1 > held.max:
-            raise InputError(
-                f"inputs: values {values!r} of {dtype}: give whole numbers from {held.min} to "
-                f"{held.max}"
-            )
-
-
-def _is_floating(dtype: str) -> bool:
-    return bool(_DTYPES[dtype].is_floating_point or _DTYPES[dtype].is_complex)
+def _holds(dtype: torch.dtype, low: float, high: float) -> bool:
+    """Return whether a dtype has the numbers from `low` to below `high`."""
+    if not is_index(dtype):
+        return True
+    whole, held = isinstance(low, int) and isinstance(high, int), torch.iinfo(dtype)
+    return whole and held.min <= low and high - 1 <= held.max
 
 
 def make(value: Json, device: str) -> Any:
@@ -188,30 +180,79 @@ def make(value: Json, device: str) -> Any:
 
 
 def _make_tensor(spec: Mapping[str, Json], device: str) -> torch.Tensor:
-    shape, dtype, values = spec["shape"], _DTYPES[spec["dtype"]], spec.get("values")
-    if device == "meta":
-        tensor = torch.empty(shape, dtype=dtype, device="meta")
-    elif dtype == torch.bool:
-        density = values["density"] if isinstance(values, Mapping) else 1.0
-        tensor = torch.rand(shape, device=device) < density
-    elif isinstance(values, Mapping) and "zeros" in values:
-        kept = torch.rand(shape, device=device) >= values["zeros"]
-        tensor = torch.randn(shape, dtype=dtype, device=device) * kept
-    elif isinstance(values, Mapping):
+    """Make an input; truths are true and whole numbers 0 where nothing else is said."""
+    if is_index(_DTYPES[spec["dtype"]]) and "values" not in spec:
+        usual = {"density": 1.0} if spec["dtype"] == "bool" else {"range": [0, 1]}
+        spec = {**spec, "values": usual}
+    return in_layout(_filled(spec, spec["shape"], device), spec.get("layout"))
+
+
+def materialize(
+    spec: Json, device: torch.device | str = "cpu", generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """Make a tensor by its spec: shape, dtype, strides, value class; weights are small."""
+    shape, strides = list(spec["shape"]), strides_of(spec)
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if n)
+    size = 0 if 0 in shape else reach
+    return torch.as_strided(_filled(spec, [size], device, generator), shape, strides)
+
+
+def _filled(
+    spec: Json,
+    size: Sequence[int],
+    device: torch.device | str,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """Return a contiguous tensor of a spec's dtype and value class."""
+    dtype, values = dtype_of(spec["dtype"]), spec.get("values")
+    if dtype is torch.bool:
+        density = values.get("density", 0.5) if isinstance(values, dict) else 0.5
+        density = 0.9 if values == "mask" else density
+        return torch.rand(size, device=device, generator=generator) < density
+    if is_index(dtype):
+        low, high = values["range"] if isinstance(values, dict) and "range" in values else (0, 2)
+        high = max(int(high), int(low) + 1)
+        kept = torch.randint(int(low), high, size, device=device, generator=generator)
+        return kept.to(dtype)
+    direct = dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    made = dtype if direct or dtype.is_complex else torch.float32
+    noise = torch.empty(size, dtype=made, device=device)
+    if torch.device(device).type != "meta":  # which draws nothing, in 1 ms of Python
+        noise.normal_(generator=generator)
+    if isinstance(values, dict) and "zeros" in values and spec.get("role") != "weight":
+        return _with_zeros(noise, values["zeros"], generator).to(dtype)
+    if values is None and spec["dtype"].startswith("float8"):  # scaled numbers fill their range
+        largest = torch.finfo(dtype).max
+        return noise.mul_(largest / 4).clamp_(-largest, largest).to(dtype)
+    return _shaped(noise, spec, values).to(dtype)
+
+
+def _with_zeros(
+    noise: torch.Tensor, share: Json, generator: torch.Generator | None
+) -> torch.Tensor:
+    """Set a share of the values to zero, each by a draw of its own; the others stay normal."""
+    number = isinstance(share, int | float) and not isinstance(share, bool)
+    if not number or not 0 <= share <= 1:
+        raise UnsupportedError(f"a share of zeros is from 0 to 1, not {share!r}")
+    kept = torch.empty_like(noise, dtype=torch.bool).bernoulli_(1 - share, generator=generator)
+    return noise.mul_(kept)
+
+
+def _shaped(noise: torch.Tensor, spec: Json, values: Json) -> torch.Tensor:
+    if spec.get("role") == "weight" and len(spec["shape"]) > 1:
+        return noise.div_(sqrt(max(prod(spec["shape"][1:]), 1)))
+    if values is None:
+        return noise
+    if values == "rectified":
+        # a handful of numbers could all be negative
+        return noise.relu_() if noise.numel() > 16 else noise.abs_()
+    if values == "mask":
+        # an additive mask: 0 where kept, the most negative number elsewhere
+        return noise.gt(1.28).to(noise.dtype).mul_(torch.finfo(noise.dtype).min)
+    if isinstance(values, dict) and "range" in values:
         low, high = values["range"]
-        if dtype.is_floating_point or dtype.is_complex:
-            tensor = (torch.rand(shape, device=device) * (high - low) + low).to(dtype)
-        else:
-            tensor = torch.randint(low, high, shape, dtype=dtype, device=device)
-    elif dtype.is_floating_point or dtype.is_complex:
-        tensor = torch.randn(shape, dtype=dtype, device=device)
-        if values == "rectified":
-            tensor = tensor.relu()
-        elif values == "mask":  # added to scores: 0 where kept, the most negative number elsewhere
-            tensor = (tensor > 1).to(dtype) * torch.finfo(dtype).min
-    else:
-        tensor = torch.zeros(shape, dtype=dtype, device=device)
-    return in_layout(tensor, spec.get("layout"))
+        return noise.sigmoid_().mul_(high - low).add_(low)
+    raise UnsupportedError(f"unknown value class {values!r}")
 
 
 def in_layout(tensor: torch.Tensor, layout: Json) -> torch.Tensor:
@@ -349,7 +390,7 @@ def is_channels_last(tensor: torch.Tensor) -> bool:
 def _describe_tensor(tensor: torch.Tensor) -> dict[str, Json]:
     spec: dict[str, Json] = {
         "shape": list(tensor.shape),
-        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "dtype": dtype_name(tensor.dtype),
     }
     strided = tensor.layout is torch.strided
     if strided and not tensor.is_contiguous():
@@ -358,14 +399,14 @@ def _describe_tensor(tensor: torch.Tensor) -> dict[str, Json]:
         return spec
     if tensor.dtype == torch.bool:
         spec["values"] = {"density": round(tensor.float().mean().item(), 3)}
-    elif not tensor.dtype.is_floating_point and not tensor.dtype.is_complex:
+    elif is_index(tensor.dtype):
         spec["values"] = {"range": [int(tensor.min()), int(tensor.max()) + 1]}
     return spec
 
 
-def is_index(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor holds indices or a mask: no floating-point numbers."""
-    return not (tensor.is_floating_point() or tensor.is_complex())
+def is_index(dtype: torch.dtype) -> bool:
+    """Return whether a dtype is that of indices or masks: no floating-point numbers."""
+    return not (dtype.is_floating_point or dtype.is_complex)
 
 
 @contextmanager

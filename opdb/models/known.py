@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opdb.models.inputs import is_index, make, seeded, tensors
-from opdb.models.meta import MetaKernels
+from opdb.models.meta import on_meta
 from opdb.records import Json
 
 LARGE_BYTES = 2**27
@@ -25,7 +25,6 @@ such as a cached function's table, needs its values."""
 MOST_KNOWN_BYTES = 2**22
 """The largest memory whose values a pass on meta knows (see `opdb.models.known`)."""
 
-_TWIN = "_opdb_meta_buffer"
 _SMALL_BYTES = 2**13
 """Outputs of operators on less are not looked at: an outer product of it has 16 MB."""
 
@@ -40,7 +39,6 @@ class LargeOnMeta(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.largest_bytes = 0
-        self._kernels = MetaKernels()  # a constructor fills each weight, most of few shapes
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -50,7 +48,7 @@ class LargeOnMeta(TorchDispatchMode):
         if any(t.is_meta for t in given):
             if any(not t.is_meta for t in written(func, args, kwargs)):
                 raise RuntimeError(f"{func} writes what is on meta into a tensor on the CPU")
-            return self._kernels(func, _on_meta(args), _on_meta(kwargs))
+            return on_meta(func, _on_meta(args), _on_meta(kwargs))
         if func.is_view or func._schema.is_mutable:
             return func(*args, **kwargs)
         if given and sum(t.nbytes for t in given if _is_plain(t)) <= _SMALL_BYTES:
@@ -61,22 +59,6 @@ class LargeOnMeta(TorchDispatchMode):
             return func(*args, **kwargs)
         self.largest_bytes = max(self.largest_bytes, made_bytes)
         return large
-
-    def held(self, buffer: Tensor) -> Tensor:
-        """Return a buffer as a module is to hold it: on meta where its values are never known.
-
-        Of one that is registered twice it is the same tensor.
-        """
-        if type(buffer) is not Tensor or not _is_plain(buffer) or buffer.is_meta:
-            return buffer
-        if buffer.untyped_storage().nbytes() <= MOST_KNOWN_BYTES:
-            return buffer
-        twin: Tensor | None = getattr(buffer, _TWIN, None)
-        if twin is None:
-            twin = buffer.to("meta")
-            setattr(buffer, _TWIN, twin)
-            self.largest_bytes = max(self.largest_bytes, twin.nbytes)
-        return twin
 
 
 def written(operator: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
@@ -156,7 +138,7 @@ class KnownValues:
         Of one whose values are known already, these stay; of one that is too large to be kept,
         none are drawn.
         """
-        if is_index(given) and _is_small(given) and self.value(given) is None:
+        if is_index(given.dtype) and _is_small(given) and self.value(given) is None:
             with seeded("cpu"):
                 self.keep(given, make(described, "cpu"))
 
@@ -196,7 +178,7 @@ class KnownValues:
                 self.keep(tensor, value)
         elif _allocates(operator):
             for tensor in tensors(output):
-                if is_index(tensor):
+                if is_index(tensor.dtype):
                     self.keep(tensor, torch.zeros((), dtype=tensor.dtype))
         return output
 

@@ -1,4 +1,4 @@
-"""Kernels on the meta device beside PyTorch's own: for the layouts of a device, and for speed.
+"""Kernels on the meta device beside PyTorch's own, for the layouts of a device.
 
 Here, too, is what replaces parts of torch while a pass runs on meta: recurrent layers, and the
 casts of autocast on an NVIDIA GPU."""
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import _VF, Tensor, nn
@@ -21,45 +21,25 @@ from opdb.errors import UnsupportedError
 from opdb.models.inputs import tensors
 
 F = nn.functional
-Made: TypeAlias = tuple[torch.Size, tuple[int, ...], torch.dtype]
-"""Shape, strides and dtype of a new tensor."""
 
 
-class MetaKernels:
-    """Run dispatcher operators; on meta tensors, run each distinct call only once.
+def on_meta(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return what a dispatcher operator returns, laid out on meta as on a device."""
+    if operator in _FUSED and args[0].is_meta:
+        return _FUSED[operator](args, kwargs)
+    if operator is _GROUPED_MM and args[0].is_meta and args[0].dtype in _NOT_ON_META:
+        return _grouped_product(*args, **kwargs)
+    if operator in _ALIKE:
+        _check_alike(args)
+    output = operator(*args, **kwargs)
+    is_known = all(map(_is_plain, tensors((args, kwargs))))
+    return _laid_out(operator, output, args) if is_known else output
 
-    A meta kernel is a pure function of its arguments' shapes, strides, dtypes and numbers, but
-    much of it is Python that takes a hundred times as long as making the output. A model repeats
-    most of its calls, so the outputs are remembered and made again.
-    """
 
-    def __init__(self) -> None:
-        self._seen: dict[Any, Any] = {}
-
-    def __call__(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Return what the operator returns, with the strides that a device gives it."""
-        if operator in _FUSED and args[0].is_meta:
-            return _FUSED[operator](args, kwargs)
-        if operator is _GROUPED_MM and args[0].is_meta and args[0].dtype in _NOT_ON_META:
-            return _grouped_product(*args, **kwargs)
-        key = _key(operator, args, kwargs)
-        remembered = None if key is None else self._seen.get(key)
-        if remembered is None:
-            if operator in _ALIKE:
-                _check_alike(args)
-            output = operator(*args, **kwargs)
-            if key is not None:
-                output = _laid_out(operator, output, args)
-                again = key == _key(operator, args, kwargs)
-                self._seen[key] = _remember(output, args, kwargs) if again else _NEVER
-            return output
-        if remembered is _NEVER:
-            return operator(*args, **kwargs)
-        if remembered is _FIRST:
-            return args[0]
-        container, outputs = remembered
-        made = [None if each is None else _make(*each) for each in outputs]
-        return made[0] if container is None else container(made)
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is one on meta and nothing else, whose strides say how it lies."""
+    strided = tensor.layout == torch.strided and not tensor.dtype.is_complex
+    return type(tensor) in (torch.Tensor, nn.Parameter) and tensor.is_meta and strided
 
 
 _ALIKE = frozenset(
@@ -92,70 +72,6 @@ def _grouped_product(
     if a.dim() == b.dim() == 2 and offs is not None:
         groups = offs.shape
     return a.new_empty((*groups, a.shape[-2], b.shape[-1]))
-
-
-_NEVER = object()  # stands for calls whose output aliases an argument, or is no new tensor
-_FIRST = object()  # stands for calls that change their first argument's values, and return it
-
-
-def _make(shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
-
-
-def _key(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Return what decides a meta kernel's output; None where it is not known to."""
-    if operator.is_view:
-        return None
-    try:
-        key = (operator, _part(args), _part(tuple(kwargs.items())))
-        hash(key)
-    except (_Unknown, TypeError):  # not a meta tensor, or nothing hashable
-        return None
-    return key
-
-
-_PLAIN = (torch.Tensor, nn.Parameter)
-
-
-class _Unknown(Exception):  # noqa: N818  (never leaves this file)
-    """An argument whose effect on the output is not its metadata alone."""
-
-
-def _part(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        if type(value) not in _PLAIN:  # what traces calls, as torch.export does, is to see each
-            raise _Unknown
-        if not value.is_meta or value.layout != torch.strided or value.dtype.is_complex:
-            raise _Unknown
-        return value.shape, value.stride(), value.dtype, value.storage_offset()
-    if isinstance(value, list | tuple):
-        return tuple([_part(item) for item in value])
-    return type(value), value  # 1, 1.0 and True are equal, but not the same argument
-
-
-def _remember(output: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    given = tensors((args, kwargs))
-    if args and output is args[0]:
-        return _FIRST if given else _NEVER
-    outputs = output if isinstance(output, list | tuple) else [output]
-    memories = {tensor.untyped_storage()._cdata for tensor in given}
-    made: list[Made | None] = []
-    for each in outputs:
-        if each is None:
-            made.append(None)
-        elif isinstance(each, torch.Tensor) and _is_new(each, memories):
-            made.append((each.shape, each.stride(), each.dtype))
-        else:
-            return _NEVER
-    container = type(output) if isinstance(output, list | tuple) else None
-    return (container, made) if given and container in (None, list, tuple) else _NEVER
-
-
-def _is_new(tensor: torch.Tensor, memories: set[int]) -> bool:
-    """Return whether a tensor is one on meta, from its memory's start, that no argument holds."""
-    plain = tensor.is_meta and tensor.layout == torch.strided
-    from_start = bool(tensor.storage_offset() == 0)
-    return plain and from_start and tensor.untyped_storage()._cdata not in memories
 
 
 def _laid_out(operator: Any, output: Any, args: Any) -> Any:
@@ -454,7 +370,7 @@ _SINGLE = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes that are cast: doubles stay as they are."""
 
 
-class CastingKernels(MetaKernels):
+class CastingKernels:
     """Run dispatcher operators on meta with the dtypes that they have under autocast.
 
     `cast` hears of every operator that is given other dtypes than it was called with; `in_backward`
@@ -464,7 +380,6 @@ class CastingKernels(MetaKernels):
     def __init__(
         self, dtype: torch.dtype, cast: Callable[[], None], in_backward: Callable[[], bool]
     ) -> None:
-        super().__init__()
         self._dtype, self._cast, self._in_backward = dtype, cast, in_backward
 
     def __call__(self, operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -475,7 +390,7 @@ class CastingKernels(MetaKernels):
             if any(new is not old for new, old in zip(changed, args, strict=True)):
                 self._cast()
                 args = changed
-        return super().__call__(operator, args, kwargs)
+        return on_meta(operator, args, kwargs)
 
     def _target(self, name: str, args: Any) -> torch.dtype | None:
         """Return the dtype that an operator's floating arguments get; None where they are left."""

@@ -98,10 +98,9 @@ class BuiltinSource(Source):
         if request.input_size is not None and len(request.input_size) != 1:
             size = list(request.input_size)
             raise InputError(f"input size {size} of {request.name!r}; it takes one number")
-        options = {} if request.num_classes is None else {"outputs": request.num_classes}
         if request.name == "mlp":
             features = request.input_size[0] if request.input_size else FEATURES
-            module = mlp(features=features, **options)
+            module = mlp(features=features)
             return Blueprint(module, inputs=sized_input((features,)))
         length = request.input_size[0] if request.input_size else TOKENS
         tokens: dict[str, Json] = {
@@ -109,7 +108,7 @@ class BuiltinSource(Source):
             "dtype": "int64",
             "values": {"range": [0, VOCABULARY]},
         }
-        return Blueprint(_MODELS[request.name](**options), inputs={"args": [tokens]})
+        return Blueprint(_MODELS[request.name](), inputs={"args": [tokens]})
 
 
 # torchvision's: classification, segmentation, video, detection and optical flow
@@ -149,8 +148,6 @@ class TorchvisionSource(Source):
         models = _package("torchvision").models
         family = next(each for each in FAMILIES if request.name in family_names(each))
         options: dict[str, Any] = {"weights": _weights(models, request)}
-        if request.num_classes is not None:
-            options["num_classes"] = request.num_classes
         if family in ("segmentation", "detection"):
             options["weights_backbone"] = None
         try:
@@ -204,8 +201,7 @@ class TimmSource(Source):
 
     def build(self, request: ModelSpec) -> Blueprint:
         """Build the model with random weights, for the images that it was made for."""
-        more = {} if request.num_classes is None else {"num_classes": request.num_classes}
-        module = _package("timm").create_model(request.name.removeprefix(self.prefix), **more)
+        module = _package("timm").create_model(request.name.removeprefix(self.prefix))
         size = request.input_size or tuple(module.default_cfg["input_size"])
         return Blueprint(module, inputs=sized_input(size))
 
@@ -326,11 +322,7 @@ def _call(
     build: Callable[..., object], taken: Mapping[str, inspect.Parameter], request: ModelSpec
 ) -> Any:
     batch_size = request.batch_size or _own_batch(taken)
-    asked = {"batch_size": batch_size, "num_classes": request.num_classes}
-    given = {n: v for n, v in asked.items() if n in taken and v is not None}
-    if request.num_classes is not None and "num_classes" not in given:
-        raise InputError(f"{request.name!r} takes no num_classes")
-    return build(**given)
+    return build(batch_size=batch_size) if "batch_size" in taken and batch_size else build()
 
 
 def _spelled(value: object) -> str:

@@ -73,8 +73,6 @@ class TransformersSource(Source):
             raise InputError(
                 f"{request.name!r} is built by transformers; {install('transformers')}"
             )
-        if request.num_classes is not None:
-            raise InputError(f"{request.name!r} is a model without classes; leave them out")
         with _offline():
             import transformers
 

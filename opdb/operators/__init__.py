@@ -24,6 +24,7 @@ reviewed table of `fused.py`.
 
 from __future__ import annotations
 
+from opdb.models.inputs import dtype_name, dtype_of, materialize
 from opdb.operators.build import build
 from opdb.operators.call import (
     BuiltBackward,
@@ -38,7 +39,7 @@ from opdb.operators.describe import (
     is_metadata,
     is_operator_module,
 )
-from opdb.operators.encoding import NoNotes, TensorNotes, dtype_name, dtype_of, materialize
+from opdb.operators.encoding import NoNotes, TensorNotes
 from opdb.operators.functions import function_name
 
 __all__ = [

@@ -17,7 +17,7 @@ from opdb.kinds.fused import ENTRY
 from opdb.kinds.fused import NAME as FUSED
 from opdb.kinds.registry import parse_signature
 from opdb.kinds.view import View
-from opdb.models.inputs import tensors
+from opdb.models.inputs import materialize, tensors
 from opdb.operators.call import (
     BuiltCall,
     build_backward,
@@ -30,7 +30,6 @@ from opdb.operators.encoding import (
     adjusted_spec,
     decode,
     generator_on,
-    materialize,
     no_tensor,
     tame,
 )

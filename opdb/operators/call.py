@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from opdb.capturing import capturing_into, is_capturing, is_hidden
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS
-from opdb.models.inputs import tensors
-from opdb.operators.encoding import Encoder, NoNotes, dtype_of, generator_on, materialize
+from opdb.models.inputs import dtype_of, materialize, tensors
+from opdb.operators.encoding import Encoder, NoNotes, generator_on
 from opdb.records import Configuration, Form, Json
 
 

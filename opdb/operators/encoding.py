@@ -6,7 +6,6 @@ import enum
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from math import prod, sqrt
 from typing import Any, Protocol
 
 import torch
@@ -15,14 +14,14 @@ from torch import Tensor
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS, is_spec
 from opdb.kinds.products import imbalance_of
-from opdb.kinds.view import View, channels_last_strides, contiguous_strides, strides_of
+from opdb.kinds.view import View, channels_last_strides, contiguous_strides
+from opdb.models.inputs import dtype_name, dtype_of
 from opdb.records import Json
 
 _MEMORY_FORMATS = {
     name: getattr(torch, name)
     for name in ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 }
-_DTYPES = {str(d).removeprefix("torch."): d for d in vars(torch).values() if type(d) is torch.dtype}
 # The dtypes that torch takes Python's own types for.
 _PYTHON_DTYPES = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
@@ -55,16 +54,6 @@ class NoNotes:
 def is_wrapped(tensor: Tensor) -> bool:
     """Return whether torch.func stands between the caller and the tensor that is computed with."""
     return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def dtype_of(name: str) -> torch.dtype:
-    if name not in _DTYPES:
-        raise UnsupportedError(f"torch {torch.__version__} has no dtype {name!r}")
-    return _DTYPES[name]
 
 
 def layout_of(tensor: Tensor) -> Json | None:
@@ -216,67 +205,6 @@ def generator_on(device: torch.device | str, seed: int) -> torch.Generator | Non
     """Return a seeded generator on a device; None on meta, where no values are drawn."""
     on_meta = torch.device(device).type == "meta"
     return None if on_meta else torch.Generator(device).manual_seed(seed)
-
-
-def materialize(
-    spec: Json, device: torch.device | str = "cpu", generator: torch.Generator | None = None
-) -> Tensor:
-    """Make a tensor by its spec: shape, dtype, strides, value class; weights are small."""
-    shape, strides = list(spec["shape"]), strides_of(spec)
-    reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if n)
-    size = 0 if 0 in shape else reach
-    buffer = _fill(spec, size, torch.device(device), generator)
-    return torch.as_strided(buffer, shape, strides)
-
-
-def _fill(spec: Json, size: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-    dtype, values = dtype_of(spec["dtype"]), spec.get("values")
-    if dtype is torch.bool:
-        density = values.get("density", 0.5) if isinstance(values, dict) else 0.5
-        density = 0.9 if values == "mask" else density
-        return torch.rand(size, device=device, generator=generator) < density
-    if not (dtype.is_floating_point or dtype.is_complex):
-        low, high = values["range"] if isinstance(values, dict) and "range" in values else (0, 2)
-        high = max(int(high), int(low) + 1)
-        kept = torch.randint(int(low), high, (size,), device=device, generator=generator)
-        return kept.to(dtype)
-    direct = dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    made = dtype if direct or dtype.is_complex else torch.float32
-    noise = torch.empty(size, dtype=made, device=device)
-    if device.type != "meta":  # there normal_ draws nothing, in a millisecond of Python
-        noise.normal_(generator=generator)
-    if isinstance(values, dict) and "zeros" in values and spec.get("role") != "weight":
-        return _with_zeros(noise, values["zeros"], generator).to(dtype)
-    if values is None and spec["dtype"].startswith("float8"):  # scaled numbers fill their range
-        largest = torch.finfo(dtype).max
-        return noise.mul_(largest / 4).clamp_(-largest, largest).to(dtype)
-    return _shaped(noise, spec, values).to(dtype)
-
-
-def _with_zeros(noise: Tensor, share: Json, generator: torch.Generator | None) -> Tensor:
-    """Set a share of the values to zero, each by a draw of its own; the others stay normal."""
-    number = isinstance(share, int | float) and not isinstance(share, bool)
-    if not number or not 0 <= share <= 1:
-        raise UnsupportedError(f"a share of zeros is from 0 to 1, not {share!r}")
-    kept = torch.empty_like(noise, dtype=torch.bool).bernoulli_(1 - share, generator=generator)
-    return noise.mul_(kept)
-
-
-def _shaped(noise: Tensor, spec: Json, values: Json) -> Tensor:
-    if spec.get("role") == "weight" and len(spec["shape"]) > 1:
-        return noise.div_(sqrt(max(prod(spec["shape"][1:]), 1)))
-    if values is None:
-        return noise
-    if values == "rectified":
-        # a handful of numbers could all be negative
-        return noise.relu_() if noise.numel() > 16 else noise.abs_()
-    if values == "mask":
-        # an additive mask: 0 where kept, the most negative number elsewhere
-        return noise.gt(1.28).to(noise.dtype).mul_(torch.finfo(noise.dtype).min)
-    if isinstance(values, dict) and "range" in values:
-        low, high = values["range"]
-        return noise.sigmoid_().mul_(high - low).add_(low)
-    raise UnsupportedError(f"unknown value class {values!r}")
 
 
 def adjusted_spec(view: View, name: str, spec: Json) -> Json:

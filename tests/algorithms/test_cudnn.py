@@ -1,10 +1,12 @@
-"""Plans and the shared workspace, the GPU itself played: real descriptors, a played handle."""
+"""Plans, the GPU itself played: real descriptors, a played handle."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,26 +18,14 @@ from opdb.algorithms.cudnn import (
     Cudnn,
     CudnnError,
     Descriptors,
-    Planner,
-    Workspace,
     math_of,
+    plan_of,
 )
 from opdb.errors import CannotMeasureError, RefusedError
 from tests.algorithms.cases import CASES, Case
 
 CPU = torch.device("cpu")
 NUMBERS = {"implicit gemm": 0, "gemm": 2, "fft": 4}
-
-
-class Stream:
-    """A stream that notes for which it waits."""
-
-    def __init__(self, number: int) -> None:
-        self.cuda_stream = number
-        self.waited: list[Stream] = []
-
-    def wait_stream(self, other: Stream) -> None:
-        self.waited.append(other)
 
 
 class Played(Cudnn):
@@ -74,109 +64,48 @@ class Played(Cudnn):
 
 
 @pytest.fixture
-def capturing(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Play a GPU; the list's last entry says whether a graph is being captured."""
-    state = [False]
-    for name, played in (
-        ("synchronize", lambda *_: None),
-        ("device", lambda *_: nullcontext()),
-        ("current_stream", lambda *_: Stream(7)),
-        ("is_current_stream_capturing", lambda: state[-1]),
-    ):
-        monkeypatch.setattr(torch.cuda, name, played)
-    return state
-
-
-@pytest.fixture
-def played(capturing: list[bool], monkeypatch: pytest.MonkeyPatch) -> tuple[Planner, Played]:
+def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
+    """Play a GPU."""
     try:
         library = Played()
     except CannotMeasureError as error:
         pytest.skip(f"this torch is built without cuDNN 9: {error}")
     monkeypatch.setattr(cudnn, "cudnn", lambda: library)
-    return Planner(CPU), library
+    monkeypatch.setattr(torch.cuda, "device", lambda *_: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: SimpleNamespace(cuda_stream=7))
+    yield library
+    cudnn.handle_of.cache_clear()
+    cudnn.plan_of.cache_clear()
 
 
 def problem(**changes: Any) -> ConvolutionShapes:
     return Case("", **changes).call("gemm").problem()
 
 
-def test_a_plan_is_made_once_and_runs_what_it_was_told(played: tuple[Planner, Played]) -> None:
-    planner, library = played
-    plan = planner.plan(problem(), "gemm")
-    assert planner.plan(problem(), "gemm") is plan
-    assert planner.plan(problem(stride=(2, 2)), "gemm") is not plan
+def test_a_plan_is_made_once_and_runs_what_it_was_told(played: Played) -> None:
+    plan = plan_of(CPU, problem(), "gemm")
+    assert plan_of(CPU, problem(), "gemm") is plan
+    assert plan_of(CPU, problem(stride=(2, 2)), "gemm") is not plan
     plan.run(1, 2, 3)
-    pointer = planner.workspace.pointer(Stream(7), capturing=True)  # type: ignore[arg-type]
-    assert library.issued == [(NUMBERS["gemm"], pointer, 200)]
-    assert plan.ran == "gemm" and plan.output_shape == (2, 8, 9, 8)
+    [(number, _, size)] = played.issued
+    assert (number, size, plan.ran) == (NUMBERS["gemm"], 200, "gemm")
 
 
-def test_a_refusal_is_probed_once(played: tuple[Planner, Played]) -> None:
-    planner, library = played
-    found = []
-    for _ in range(2):
-        with pytest.raises(RefusedError, match=r"NOT_SUPPORTED \(3000\)") as caught:
-            planner.plan(problem(), "fft")
-        found.append(caught.value)
-    assert found[0] is found[1] and found[0].status == 3000
-    assert not library.issued
-
-
-def test_what_is_refused_when_it_runs_is_remembered(played: tuple[Planner, Played]) -> None:
-    planner, library = played
-    library.status = 3007
-    plan = planner.plan(problem(), "gemm")
-    with pytest.raises(RefusedError, match="ARCH_MISMATCH") as caught:
-        plan.run(1, 2, 3)
-    planner.refuse(problem(), "gemm", caught.value)
+def test_a_refusal_is_no_failure(played: Played) -> None:
+    with pytest.raises(RefusedError, match=r"NOT_SUPPORTED \(3000\)"):
+        plan_of(CPU, problem(), "fft")
+    played.status = 3007
     with pytest.raises(RefusedError, match="ARCH_MISMATCH"):
-        planner.plan(problem(), "gemm")
-    library.status = 5000
+        plan_of(CPU, problem(), "gemm").run(1, 2, 3)
+    played.status = 5000
     with pytest.raises(CudnnError, match="EXECUTION_FAILED"):
-        planner.plan(problem(), "implicit gemm").run(1, 2, 3)
+        plan_of(CPU, problem(), "implicit gemm").run(1, 2, 3)
 
 
-def test_a_guess_is_the_first_that_can_run(played: tuple[Planner, Played]) -> None:
-    planner, library = played
-    plan = planner.plan(problem(), "guess")
+def test_a_guess_is_the_first_that_can_run(played: Played) -> None:
+    plan = plan_of(CPU, problem(), "guess")
     plan.run(1, 2, 3)
-    assert plan.ran == "gemm" and library.issued[0][0] == NUMBERS["gemm"]
-
-
-def test_nothing_is_prepared_inside_a_graph(
-    played: tuple[Planner, Played], capturing: list[bool]
-) -> None:
-    planner, _ = played
-    known = planner.plan(problem(), "gemm")
-    capturing.append(True)
-    assert planner.plan(problem(), "gemm") is known
-    with pytest.raises(CannotMeasureError, match="run it once first"):
-        planner.plan(problem(stride=(2, 2)), "gemm")
-    capturing.append(False)
-    assert planner.plan(problem(stride=(2, 2)), "gemm").ran == "gemm"
-
-
-def test_the_workspace_grows_and_keeps_what_a_graph_has(capturing: list[bool]) -> None:
-    workspace = Workspace(CPU)
-    one: Any = Stream(1)
-    workspace.reserve(100)
-    small = workspace.pointer(one, capturing=True)
-    workspace.reserve(50)
-    assert workspace.pointer(one, capturing=True) == small
-    workspace.reserve(10_000)
-    assert [memory.nbytes for memory in workspace._captured] == [100]
-    assert workspace._captured[0].data_ptr() == small
-    workspace.clear()
-    assert not workspace._captured and not workspace._memory.nbytes
-
-
-def test_streams_take_turns_with_the_workspace(capturing: list[bool]) -> None:
-    workspace = Workspace(CPU)
-    one, two, graph = Stream(1), Stream(2), Stream(3)
-    for stream, inside in ((one, False), (one, False), (two, False), (graph, True), (one, False)):
-        workspace.pointer(stream, capturing=inside)  # type: ignore[arg-type]
-    assert two.waited == [one] and one.waited == [two] and graph.waited == []
+    assert plan.ran == "gemm" and played.issued[0][0] == NUMBERS["gemm"]
 
 
 @pytest.fixture
@@ -189,15 +118,10 @@ def library() -> Cudnn:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_cudnn_and_torch_agree_about_the_output(case: Case, library: Cudnn) -> None:
-    """Every descriptor is taken, so no argument stands in another's place."""
+def test_every_descriptor_is_taken(case: Case, library: Cudnn) -> None:
     call = case.call("fft")
-    problem = call.problem()
-    descriptors = Descriptors(library, problem)
-    wanted = tuple(torch.nn.functional.conv2d(*call[:-1]).shape)
-    assert descriptors.output_shape() == problem.output == wanted
-    descriptors.close()
-    descriptors.close()  # once more does nothing
+    Descriptors(library, call.problem())
+    assert call.problem().output == tuple(torch.nn.functional.conv2d(*call[:-1]).shape)
 
 
 def test_no_library_is_said_plainly() -> None:

@@ -19,8 +19,8 @@ from opdb.compiled.inductor import NOTHING, Lowered, steps_of_pass
 from opdb.errors import CannotMeasureError, InputError, NotCompiledError
 from opdb.harvest.passes import harvest
 from opdb.models import load
+from opdb.models.inputs import materialize
 from opdb.operators import build
-from opdb.operators.encoding import materialize
 from opdb.records import Configuration, Workload
 from opdb.spec import ModelSpec
 from tests.compiled import compiled_models

@@ -8,7 +8,6 @@ import torchvision
 from torch import Tensor
 
 from opdb.algorithms.convolution import run, swapped
-from opdb.algorithms.cudnn import forget_plans
 from opdb.algorithms.names import ALGORITHMS, GUESS, WINOGRAD, Algorithm
 from opdb.errors import RefusedError
 from opdb.studies.sweep.measuring import WINOGRAD_FACTOR
@@ -73,8 +72,6 @@ def test_a_graph_of_it_replays_to_the_same_output(algorithm: Algorithm) -> None:
     bias = case.call(algorithm.name, "cuda").bias
     assert bias is not None
     torch.testing.assert_close(output, doubled + bias.view(1, -1, 1, 1), rtol=1e-3, atol=1e-3)
-    del graph
-    forget_plans()
 
 
 @pytest.mark.parametrize("algorithm", FORCED, ids=lambda a: a.slug)

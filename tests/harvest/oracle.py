@@ -8,7 +8,8 @@ built again, and called.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -83,14 +84,16 @@ class Opinion:
                 outputs[configuration, form] = _seen(output)
                 return super().keep(configuration, form, output)
 
-        def observe(recorder: Recorder) -> Oracle:
-            oracles.append(Oracle(recorder))
-            return oracles[-1]
+            @contextmanager
+            def watching(self) -> Iterator[None]:
+                oracles.append(Oracle(self))
+                with super().watching(), oracles[-1]:
+                    yield
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             loaded = load(request, device=device)
-            self.recorder = record(loaded, recorder_type=Keeping, observer=observe)
+            self.recorder = record(loaded, recorder_type=Keeping)
         self.oracle, self.outputs, self.device = oracles[-1], outputs, device
 
     def mismatches(self) -> list[str]:

@@ -92,13 +92,6 @@ def test_what_is_not_stored_is_harvested_and_stays(store: Store) -> None:
     assert workload_of(store, asked).harvest_s is None
 
 
-def test_of_how_many_classes_no_stored_workload_tells(store: Store) -> None:
-    usual = workload_of(store, ModelSpec("mlp")).workload
-    found = workload_of(store, ModelSpec("mlp", num_classes=7))
-    assert found.unsaved is not None and found.workload.calls != usual.calls
-    assert workload_of(store, ModelSpec("mlp")).workload == usual
-
-
 def test_a_database_that_cannot_be_written_serves() -> None:
     folder = Path(tempfile.mkdtemp(prefix="opdb-tests-"))
     path = published.copy_to(folder / "h200.sqlite")

@@ -1,39 +1,22 @@
-"""Many models harvested, in this process and in others; what fails is told, and stops nothing."""
+"""Many models harvested: what fails is told, and stops nothing."""
 
 from __future__ import annotations
 
-import os
-import pickle
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from torch import nn
 
 from opdb.errors import OpdbError
 from opdb.harvest import finding
-from opdb.harvest.finding import HarvestPolicy, find_or_harvest, gather
+from opdb.harvest.finding import HarvestPolicy, find_or_harvest
 from opdb.harvest.passes import harvest
 from opdb.progress import Progress
-from opdb.records import Harvest, Stored, Workload
+from opdb.records import Stored, Workload
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
-from tests.paths import python_path
 
 MLP = ModelSpec("mlp", input_size=(16,))
-HERE = "tests.harvest.test_gather"
-
-
-def killed() -> nn.Module:
-    """Die as a process does whose memory is at an end; never in the test's own process."""
-    if os.getpid() != int(os.environ["OPDB_TEST_PARENT"]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    raise RuntimeError("built in the test's own process")
-
-
-def request(name: str) -> ModelSpec:
-    return ModelSpec(f"{HERE}:{name}", source="python", input_size=(4,))
 
 
 def told(found: Sequence[object]) -> list[str | None]:
@@ -83,23 +66,3 @@ def test_what_is_known_is_not_harvested_and_what_cannot_be_looked_up_is_told(
         first, second = find_or_harvest(store, [MLP, other]).values()
     assert isinstance(first, Stored) and first.workload is known and first.harvest_s is None
     assert str(second) == "it cannot be said which"
-
-
-def test_processes_find_the_same_and_outlive_one_that_is_killed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("OPDB_TEST_PARENT", str(os.getpid()))
-    monkeypatch.setenv("PYTHONPATH", python_path())
-    missing = ModelSpec("resnet81", source="torchvision")
-    requests = [MLP, request("killed"), missing, ModelSpec("lstm", input_size=(4,))]
-    found = list(gather(requests, processes=2))
-    assert [isinstance(one, Harvest) for one in found] == [True, False, False, True]
-    assert isinstance(found[0], Harvest) and found[0].workload == harvest(MLP)
-    errors = told(found)
-    assert "was killed" in str(errors[1]) and "resnet81" in str(errors[2])
-
-
-def test_workloads_survive_the_way_between_processes() -> None:
-    workload = harvest(MLP)
-    again = pickle.loads(pickle.dumps(workload))
-    assert again == workload and again.key == workload.key

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.harvest.passes import AS_ON_A_CPU, WITH_VALUES, harvest, harvest_in_both
+from opdb.harvest.passes import WITH_VALUES, harvest, harvest_in_both
 from opdb.models import checked
 from opdb.records import Workload
 from opdb.spec import ModelSpec
@@ -33,14 +33,6 @@ def _keeps(x: Tensor) -> Tensor:
 asking = model((8,))(lambda m, x: _keeps(x))
 
 
-@model((8,))
-def asks_a_gpu(m: Any, x: Tensor) -> Tensor:
-    """Asks for what only a GPU answers."""
-    if x.is_cuda:
-        raise RuntimeError("no such GPU")
-    return _keeps(x)
-
-
 @model(
     lambda: 100 + torch.randn(32, 64, generator=torch.Generator().manual_seed(1)),
     norm=lambda: nn.BatchNorm1d(64),
@@ -54,13 +46,6 @@ def drawing(m: Any, x: Tensor) -> Any:
 def test_a_model_on_the_cpu_is_told_that_it_is_on_a_gpu() -> None:
     kinds = by_kind(harvest(ModelSpec(own("asking"))))
     assert kinds == {"gt": 1, "getitem": 1, "to": 1, "ones": 1, "add": 1, "sin": 1}
-
-
-def test_one_that_asks_for_what_only_a_gpu_has_runs_as_on_the_cpu() -> None:
-    found = harvest_in_both(ModelSpec(own("asks_a_gpu")))
-    kinds = by_kind(found.workload)
-    assert kinds["exp"] == 1 and kinds["sin"] == 0
-    assert found.notes == (WITH_VALUES, AS_ON_A_CPU)
 
 
 def test_sizes_that_depend_on_random_numbers_are_the_same_each_time() -> None:

@@ -10,10 +10,10 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opdb.models.meta import (
-    MetaKernels,
     attention_on_meta,
     fused_attention_on_meta,
     laid_out_as_on_device,
+    on_meta,
     recurrent_on_meta,
 )
 
@@ -21,34 +21,17 @@ aten = torch.ops.aten
 F = nn.functional
 
 
-def on_meta(*shape: int) -> torch.Tensor:
+def empty(*shape: int) -> torch.Tensor:
     return torch.empty(shape, device="meta")
-
-
-def test_a_remembered_call_gives_a_new_tensor_of_the_same_kind() -> None:
-    kernels = MetaKernels()
-    x = on_meta(2, 6, 4, 4)
-    made = [kernels(aten.relu.default, (x,), {}) for _ in range(3)]
-    assert len({tensor.untyped_storage()._cdata for tensor in made}) == 3
-    assert {(tensor.shape, tensor.stride(), tensor.dtype) for tensor in made} == {
-        (x.shape, x.stride(), x.dtype)
-    }
-
-
-def test_numbers_of_other_types_are_other_calls() -> None:
-    kernels = MetaKernels()
-    x = torch.empty(3, dtype=torch.int64, device="meta")
-    dtypes = [kernels(aten.add.Tensor, (x, number), {}).dtype for number in (1, 1.0, 1)]
-    assert dtypes == [torch.int64, torch.float32, torch.int64]
 
 
 @pytest.mark.parametrize(
     "product",
     [
-        lambda x: F.linear(x, on_meta(4, 3), on_meta(4)),
-        lambda x: F.linear(on_meta(2, 3), x),
-        lambda x: x @ on_meta(3),
-        lambda x: F.conv1d(x[:, None], on_meta(4, 1, 3)),
+        lambda x: F.linear(x, empty(4, 3), empty(4)),
+        lambda x: F.linear(empty(2, 3), x),
+        lambda x: x @ empty(3),
+        lambda x: F.conv1d(x[:, None], empty(4, 1, 3)),
     ],
 )
 def test_a_product_refuses_dtypes_that_differ_as_on_a_device(
@@ -58,13 +41,12 @@ def test_a_product_refuses_dtypes_that_differ_as_on_a_device(
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
-            return kernels(func, args, kwargs or {})
+            return on_meta(func, args, kwargs or {})
 
-    kernels = MetaKernels()
     with Running(), torch.no_grad():  # type: ignore[no-untyped-call]
-        assert product(on_meta(2, 3)).dtype == torch.float32
+        assert product(empty(2, 3)).dtype == torch.float32
         with pytest.raises(RuntimeError, match=r"dtypes differ: .*float64"):
-            product(on_meta(2, 3).double())
+            product(empty(2, 3).double())
 
 
 @pytest.mark.parametrize(
@@ -87,32 +69,14 @@ def test_grouped_products_have_on_meta_the_shape_that_the_cpu_gives(
     on_meta_too = None if offsets is None else offsets.to("meta")
     for dtype in (torch.float32, torch.float16):
         a, b = (torch.empty(shape, dtype=dtype, device="meta") for shape in (one, other))
-        found = MetaKernels()(aten._grouped_mm.default, (a, b, on_meta_too), {})
+        found = on_meta(aten._grouped_mm.default, (a, b, on_meta_too), {})
         assert (found.shape, found.dtype, found.is_meta) == (real.shape, dtype, True)
-
-
-def test_in_place_calls_and_views_keep_their_tensor() -> None:
-    kernels = MetaKernels()
-    x, y = on_meta(2, 3), on_meta(2, 3)
-    for tensor in (x, y):
-        assert kernels(aten.relu_.default, (tensor,), {}) is tensor
-        view = kernels(aten.t.default, (tensor,), {})
-        assert view.untyped_storage()._cdata == tensor.untyped_storage()._cdata
-        same = kernels(aten._unsafe_view.default, (tensor, [6]), {})
-        assert same.untyped_storage()._cdata == tensor.untyped_storage()._cdata
-
-
-def test_real_tensors_are_computed_every_time() -> None:
-    kernels = MetaKernels()
-    one, two = torch.ones(2), torch.full((2,), -1.0)
-    assert kernels(aten.relu.default, (one,), {}).tolist() == [1, 1]
-    assert kernels(aten.relu.default, (two,), {}).tolist() == [0, 0]
 
 
 def test_the_backend_name_is_restored() -> None:
     before = backend_registration._privateuse1_backend_name
     with fused_attention_on_meta():
-        nn.Linear(2, 2, device="meta")(on_meta(1, 2))
+        nn.Linear(2, 2, device="meta")(empty(1, 2))
     assert backend_registration._privateuse1_backend_name == before
 
 
@@ -152,7 +116,7 @@ def test_recurrent_layers_take_one_step_on_meta_but_where_gradients_are_recorded
             self.calls += 1
             return func(*args, **(kwargs or {}))
 
-    layer, long = nn.LSTM(4, 6, device="meta"), on_meta(500, 1, 4)
+    layer, long = nn.LSTM(4, 6, device="meta"), empty(500, 1, 4)
     functions = vars(_VF).copy()
     with recurrent_on_meta(), Counting() as counted:  # type: ignore[no-untyped-call]
         with torch.no_grad():
@@ -263,8 +227,8 @@ def test_a_gradient_that_meets_another_layout_lies_as_on_a_device(name: str, las
     pair = [torch.randn(2, 8, 3, 3), torch.randn(2, 8, 3, 3)]
     pair[last] = pair[last].contiguous(memory_format=torch.channels_last)
     there = operator(*pair, *GRADIENTS[name])
-    on_meta = MetaKernels()(operator, (*(t.to("meta") for t in pair), *GRADIENTS[name]), {})
-    assert on_meta.stride() == there.stride()
+    found = on_meta(operator, (*(t.to("meta") for t in pair), *GRADIENTS[name]), {})
+    assert found.stride() == there.stride()
 
 
 @pytest.mark.parametrize("last", [0, 1])
@@ -278,5 +242,5 @@ def test_the_gradient_of_a_norms_input_lies_as_on_a_device(last: int) -> None:
     for name, args in (("batch", of_batch), ("layer", of_layer)):
         operator = getattr(torch.ops.aten, f"native_{name}_norm_backward").default
         given = tuple(t.to("meta") if isinstance(t, torch.Tensor) else t for t in args)
-        found = MetaKernels()(operator, given, {})
+        found = on_meta(operator, given, {})
         assert found[0].stride() == operator(*args)[0].stride(), name

@@ -6,7 +6,6 @@ import math
 import re
 import subprocess
 import sys
-import threading
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -128,17 +127,13 @@ IMAGE = {"shape": ["batch", 3, 8, 8]}
     [
         ({**IMAGE, "values": {"range": ["a", 1]}}, "values {'range'"),
         ({**IMAGE, "values": {"range": [0, math.inf]}}, "values {'range'"),
-        ({**IMAGE, "values": {"density": True}}, "values {'density'"),
-        ({**IMAGE, "values": {"density": 0.5}}, "float32: a density is of bool"),
-        ({**IMAGE, "dtype": "bool", "values": {"range": [0, 2]}}, "a range of numbers"),
-        ({**IMAGE, "dtype": "int64", "values": "mask"}, "of floating point values"),
-        ({**IMAGE, "values": {"zeros": 1.5}}, "share of zeros"),
-        (
-            {**IMAGE, "dtype": "int64", "values": {"zeros": 0.5}},
-            "zeros is of floating point values",
-        ),
-        ({**IMAGE, "dtype": "int8", "values": {"range": [0, 300]}}, "from -128 to 127"),
-        ({**IMAGE, "dtype": "int8", "values": {"range": [0, 2.5]}}, "whole numbers"),
+        ({**IMAGE, "values": {"density": 0.5}}, "{'density': 0.5} of float32"),
+        ({**IMAGE, "dtype": "bool", "values": {"range": [0, 2]}}, "of bool"),
+        ({**IMAGE, "dtype": "int64", "values": "mask"}, "'mask' of int64"),
+        ({**IMAGE, "values": {"zeros": 1.5}}, "values {'zeros'"),
+        ({**IMAGE, "dtype": "int64", "values": {"zeros": 0.5}}, "of int64"),
+        ({**IMAGE, "dtype": "int8", "values": {"range": [0, 300]}}, "of int8"),
+        ({**IMAGE, "dtype": "int8", "values": {"range": [0, 2.5]}}, "of int8"),
         ({**IMAGE, "dtype": ["float32"]}, "unknown dtype of a tensor"),
         ({**IMAGE, "layout": [1, "a", 2, 3]}, "layout [1, 'a', 2, 3]"),
         ({**IMAGE, "layout": [-1, 8, 8, 1]}, "layout [-1"),
@@ -153,11 +148,10 @@ IMAGE = {"shape": ["batch", 3, 8, 8]}
         ({"a", "b"}, "is a set"),
     ],
 )
-@pytest.mark.parametrize("device", ["meta", "cpu"])
-def test_inputs_that_cannot_be_made_are_told(given: Json, said: str, device: str) -> None:
+def test_inputs_that_cannot_be_made_are_told(given: Json, said: str) -> None:
     name = sample_models.path("bare")
     with pytest.raises(InputError, match=f"^{re.escape(repr(name))}: .*{re.escape(said)}"):
-        load(ModelSpec(name, inputs={"args": [given]}), device=device)
+        load(ModelSpec(name, inputs={"args": [given]}), device="meta")
 
 
 def test_no_inputs_are_none_and_not_the_ones_of_the_model() -> None:
@@ -277,24 +271,6 @@ def test_unknown_names_come_with_the_nearest_of_all_sources() -> None:
         load(ModelSpec("resnet5O"), device="meta")
 
 
-def test_a_thread_that_waits_its_turn_leaves_no_patch_behind() -> None:
-    original = nn.Module.register_parameter
-    waiting = threading.Event()
-
-    def elsewhere() -> None:
-        waiting.set()
-        with parameters_on_meta():
-            pass
-
-    thread = threading.Thread(target=elsewhere)
-    with parameters_on_meta():
-        thread.start()
-        waiting.wait()
-        thread.join(timeout=0.1)  # it now stands before the lock
-    thread.join()
-    assert nn.Module.register_parameter is original
-
-
 def test_a_name_is_found_in_the_source_that_comes_first() -> None:
     """The catalogue saves asking the others, and decides nothing."""
     for each in catalogue():
@@ -307,14 +283,14 @@ def test_models_of_timm_are_found_behind_its_name(monkeypatch: pytest.MonkeyPatc
     timm.__spec__, timm.__version__ = ModuleSpec("timm", None), "1.0"
     timm.list_models, timm.is_model = lambda: ["tiny"], {"tiny"}.__contains__
 
-    def create_model(name: str, num_classes: int = 10) -> Any:
-        made: Any = nn.Linear(8, num_classes)
+    def create_model(name: str) -> Any:
+        made: Any = nn.Linear(8, 4)
         made.default_cfg = {"input_size": (8,)}
         return made
 
     timm.create_model = create_model
     monkeypatch.setitem(sys.modules, "timm", timm)
-    found = load(ModelSpec("timm:tiny", batch_size=3, num_classes=4), device="meta")
+    found = load(ModelSpec("timm:tiny", batch_size=3), device="meta")
     assert (found.source, found.source_version, names("timm")) == ("timm", "1.0", ["timm:tiny"])
     assert found.args[0].shape == (3, 8) and found.module(*found.args).shape == (3, 4)
     for spec, said in (

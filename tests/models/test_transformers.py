@@ -97,7 +97,6 @@ def test_images_have_the_size_of_the_configuration_or_the_one_asked_for() -> Non
         (ModelSpec("bert-base-uncase"), "did you mean 'bert-base-uncased'"),
         (ModelSpec("gtp2", source="transformers"), "unknown transformers model 'gtp2'; did"),
         (ModelSpec("bert", weights="published"), "weights 'published': its weights are random"),
-        (ModelSpec("bert", num_classes=3), "without classes"),
         (ModelSpec("bert", input_size=(3, 224, 224)), "it takes one number"),
         (ModelSpec("bert", input_size=(513,)), "it takes at most 512"),
         (ModelSpec("roberta-base", input_size=(513,)), "it takes at most 512"),

@@ -37,7 +37,7 @@ os.environ["TORCHINDUCTOR_CACHE_DIR"] = here
 del os.environ["TRANSFORMERS_SDPA_FORCE_GQA"]
 found["without it"] = told()
 os.mkdir("some-1.0.dist-info")
-open("some-1.0.dist-info/METADATA", "w").write("Name: some\nVersion: 1.0")
+open("some-1.0.dist-info/METADATA", "w").write("Name: some\\nVersion: 1.0")
 sys.path.append(here)
 found["installed"] = told()
 os.mkdir("opdb")

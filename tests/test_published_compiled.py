@@ -10,6 +10,7 @@ import pytest
 
 from opdb.bench.model import OUTRUN
 from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
+from opdb.predict.predictor import Predictor
 from opdb.records import Mode
 from opdb.store import open_store
 from opdb.store.exchange import import_set
@@ -108,7 +109,7 @@ def modes_path() -> Path:
 @pytest.fixture(scope="module")
 def stored(modes_path: Path) -> list[ModeRow]:
     with open_store(str(modes_path)) as store:
-        return stored_rows(store, store.devices()[0], [], [])
+        return stored_rows(store, Predictor(store, store.devices()[0]), [], [])
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 28_699, "lines": 53_387, "files": 147},
+    "core": {"statements": 28_175, "lines": 52_588, "files": 147},
     "studies": {"statements": 4_304, "lines": 8_008, "files": 20},
-    "tests": {"lines": 39_686, "files": 269},
+    "tests": {"lines": 39_396, "files": 269},
     "benchmarks": {"lines": 2_304, "files": 10},
 }
 

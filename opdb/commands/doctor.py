@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -93,7 +93,7 @@ def _calibrated(found: BoardCalibration, models: Sequence[str]) -> Listing:
         "notes": list(found.notes),
         "host_models": list(models),
     }
-    parts = [
+    parts: list[str | Rows[Any]] = [
         f"{board.device} ({board.uuid}), driver {found.driver}{limit}; tested {found.measured_at}",
         Rows(FACTS, list(found.facts.items())),
         "",
@@ -157,7 +157,8 @@ def diagnose(db: str | None = None) -> Listing:
     healthy, words = works(findings)
     document = {"healthy": healthy, "words": words, "findings": FINDINGS.documents(findings)}
     advice = [f"{each.check}: {each.advice}" for each in findings if each.advice]
-    parts = [Rows(FINDINGS, findings), "", *advice, *([words] if healthy else [])]
+    parts: list[str | Rows[Any]] = [Rows(FINDINGS, findings), "", *advice]
+    parts += [words] if healthy else []
     return Listing(document, parts, None if healthy else CheckError(words))
 
 

@@ -13,11 +13,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from types import FrameType
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple, TypeAlias
 
 from opdb.errors import OpdbError
 
@@ -37,6 +35,17 @@ class DiedError(OpdbError):
     """A process was killed, or crashed, before its work was done."""
 
 
+class Said(NamedTuple):
+    """What a process tells while it works: a name, and what it was called with."""
+
+    name: str
+    given: tuple[Any, ...]
+
+
+Serve: TypeAlias = Callable[..., None]
+"""Runs in a process; its last argument is the pipe, into which it sends its result last."""
+
+
 def done_apart(
     work: Callable[..., object], *given: object, meanwhile: Callable[[], None] = lambda: None
 ) -> Any:
@@ -44,37 +53,65 @@ def done_apart(
 
     `meanwhile` is called every now and then. Ctrl-C ends the process before it goes on its way.
     """
-    process, pipe = started(begin, work, given)
-    said: list[object] = []
+    [found] = all_apart([(begin, (work, given))], meanwhile=meanwhile)
+    if isinstance(found, OpdbError):
+        raise found
+    return found
+
+
+def all_apart(
+    jobs: Sequence[tuple[Serve, tuple[object, ...]]],
+    *,
+    hear: Callable[[int, Said], None] = lambda number, said: None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> list[Any]:
+    """Do jobs at the same time, a process each; return what each came to, or its OpdbError.
+
+    `hear` is told what a job says, with the job's number.
+    """
+    running = [started(serve, *given) for serve, given in jobs]
+    left = {pipe: number for number, (_, pipe) in enumerate(running)}
+    found: list[Any] = [None] * len(running)
     try:
-        while not pipe.poll(LISTENED_S):
+        while left:
+            for pipe in wait(list(left), LISTENED_S):
+                assert isinstance(pipe, Connection)
+                message = _received(pipe, running[left[pipe]][0])
+                if isinstance(message, Said):
+                    hear(left[pipe], message)
+                else:
+                    found[left.pop(pipe)] = message
             meanwhile()
-        said.append(pipe.recv())
-    except EOFError:
-        pass
-    except BaseException:
-        process.terminate()
-        raise
     finally:
-        process.join(STOPPED_WITHIN_S)
-        if process.is_alive():
+        for pipe in left:
+            running[left[pipe]][0].terminate()
+        for process, pipe in running:
+            process.join(STOPPED_WITHIN_S)
             process.kill()
-        process.join()
-        pipe.close()  # not before: the process would take it for this one's end
-    if not said:
-        raise DiedError(_how_it_ended(process.exitcode))
-    if isinstance(said[0], OpdbError):
-        raise said[0]
-    return said[0]
+            process.join()
+            pipe.close()  # not before: the process would take it for this one's end
+    return found
 
 
-def started(serve: Callable[..., None], *given: object, name: str = "opdb") -> tuple[Any, Pipe]:
+def _received(pipe: Pipe, process: Any) -> Any:
+    try:
+        return pipe.recv()
+    except (EOFError, OSError):
+        process.join(STOPPED_WITHIN_S)
+        return DiedError(f"its process ended by itself (exit status {process.exitcode})")
+
+
+def started(serve: Serve, *given: object) -> tuple[Any, Pipe]:
     """Start a process that runs `serve(*given, pipe)`; return it and this end of the pipe."""
     context: Any = multiprocessing.get_context(START)
     here, there = context.Pipe()
-    process = context.Process(target=serve, args=(*given, there), name=name)
-    with uninterrupted():
+    process = context.Process(target=serve, args=(*given, there), name="opdb")
+    # The process inherits that it hears no Ctrl-C, its imports too.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
         process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     there.close()  # so that the pipe ends when the process does
     return process, here
 
@@ -118,28 +155,3 @@ def _end_with(pipe: Pipe) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(STOPPED_WITHIN_S)
         os._exit(128 + signal.SIGTERM)
-
-
-def _how_it_ended(status: int) -> str:
-    if status >= 0:
-        return f"its process ended by itself (exit status {status})"
-    return f"its process was ended by {signal.Signals(-status).name}"
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Keep Ctrl-C from a process that is started meanwhile, its imports too; here it only waits."""
-    waiting: list[tuple[int, FrameType | None]] = []
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    handler = signal.getsignal(signal.SIGINT)
-    here = callable(handler) and threading.current_thread() is threading.main_thread()
-    if here:  # the signal may reach another thread, for which it is not blocked
-        signal.signal(signal.SIGINT, lambda *given: waiting.append(given))
-    try:
-        yield
-    finally:
-        if here:
-            signal.signal(signal.SIGINT, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if waiting and callable(handler):
-            handler(*waiting[0])

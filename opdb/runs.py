@@ -59,11 +59,8 @@ class Policy(ABC, Generic[Spec]):
     retry: ClassVar[Sequence[State]] = ("unsupported", "out of memory", "failed")
     """The states that a retry takes up."""
 
-    waits: ClassVar[bool] = True
-    """Whether the question needs the runs that another process is making, or leaves them out."""
-
     @abstractmethod
-    def runs(self, store: Store, spec: Spec | None = None) -> list[RunState]: ...
+    def runs(self, store: Store) -> list[RunState]: ...
 
     @abstractmethod
     def scope(self, device: str) -> str: ...
@@ -175,12 +172,11 @@ class ModelPolicy(Policy[ModelRunSpec]):
     facts: Mapping[str, Json] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
 
-    def runs(self, store: Store, spec: ModelRunSpec | None = None) -> list[RunState]:
-        workload, mode = (None, None) if spec is None else (spec.workload, spec.mode)
+    def runs(self, store: Store) -> list[RunState]:
         found = [
             run
             for board in self.boards
-            for run in store.run_states(workload, board=board, mode=mode, setting=self.setting)
+            for run in store.run_states(board=board, setting=self.setting)
             if run.device in self.devices and run.id not in self.ignored
         ]
         if self.facts:
@@ -196,7 +192,7 @@ class ModelPolicy(Policy[ModelRunSpec]):
         So a run is made however many are stored; but not twice, where two processes ask for it at
         the same time.
         """
-        return replace(self, ignored=frozenset(run.id for run in ModelPolicy.runs(self, store)))
+        return replace(self, ignored=frozenset(run.id for run in self.runs(store)))
 
     def scope(self, device: str) -> str:
         return f"runs {device}"

@@ -18,46 +18,27 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import threading
-import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from multiprocessing.connection import wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, Generic, NamedTuple, TypeAlias
+from typing import IO, Any
 
 from opdb.distribution import install
 from opdb.errors import CannotMeasureError, ClaimLostError, InputError, OpdbError
-from opdb.files import read_text
-from opdb.processes import STOPPED_WITHIN_S, Pipe, begin, started
+from opdb.files import parse_json, read_text
+from opdb.processes import Pipe, Said, all_apart, begin
 from opdb.progress import Display, Progress
 from opdb.records import Json
 from opdb.runs import Policy, RunTable, Spec
-from opdb.store import Claims, Store, open_store
+from opdb.store import Claims, Store
 from opdb.store.claims import release_dead_claims
 from opdb.store.database import as_url, default_url, file_of
-from opdb.units import plural, show_duration
-
-LOOK_EVERY_S = 1.0
-"""How often to check whether another process has finished the awaited run."""
-
-SILENT_S = 6 * 3600.0
-"""A worker that says nothing for so long hangs, and is killed: a run, which may be a training, says
-nothing before its end. A bench says something after each visit, and has `BENCH_SILENT_S`."""
-
-BENCH_SILENT_S = 3600.0
-
-HEARD_EVERY_S = 10.0
-
-MOST_DEATHS = 2
-"""A run of which so many workers died is tried by no other."""
-
+from opdb.units import plural
 
 # Devices
 
@@ -162,28 +143,6 @@ class Crew:
         finally:
             self.make_way()
 
-    @contextmanager
-    def trying(self, key: str) -> Iterator[bool]:
-        """Note which run is being made; yields False where too many workers died of it.
-
-        Its claim keeps others from it meanwhile, so a note that is left is that of a worker that
-        died, or hung for as long as its lease.
-        """
-        if self._folder is None:
-            yield True
-            return
-        name = hashlib.sha256(key.encode()).hexdigest()[:32]
-        if len(list(self._folder.glob(f"{name}.*"))) >= MOST_DEATHS:
-            yield False
-            return
-        note = self._folder / f"{name}.{os.getpid()}"
-        note.touch()
-        try:
-            yield True
-        finally:
-            with suppress(FileNotFoundError):  # the folder goes with the command
-                note.unlink()
-
     @cached_property
     def _locks(self) -> tuple[IO[str], IO[str]]:
         assert self._folder is not None
@@ -210,43 +169,25 @@ ALONE = Crew()
 # One process a device
 
 
-class Said(NamedTuple):
-    """What a worker's display is told: the name of the method, and what it was called with."""
-
-    method: str
-    what: Any
-    number: int = 0
-
-
 class _Told(Display, Progress):
+    """Shows nothing here: what it is told goes to the command that waits."""
+
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
 
     def note(self, text: str) -> None:
-        self._pipe.send(Said("note", text))
+        self._pipe.send(Said("note", (text,)))
 
     @contextmanager
     def progress(self, total: int, what: str) -> Iterator[Progress]:
-        self._pipe.send(Said("progress", what, total))
+        self._pipe.send(Said("progress", (total, what)))
         yield self
 
     def doing(self, what: str) -> None:
-        self._pipe.send(Said("doing", what))
+        self._pipe.send(Said("doing", (what,)))
 
     def done(self, count: int = 1) -> None:
-        self._pipe.send(Said("done", None, count))
-
-
-@dataclass(eq=False)
-class Worker:
-    """A worker's process, seen from the command that waits for it."""
-
-    place: WorkerDevice
-    process: Any
-    pipe: Pipe
-    heard_s: float = field(default_factory=time.monotonic)
-    planned: int = 0
-    failed: str | None = None
+        self._pipe.send(Said("done", (count,)))
 
 
 def serve(
@@ -267,199 +208,88 @@ def on_each(
     work: Callable[..., Any],
     given: tuple[object, ...],
     display: Display,
-    *,
-    again: tuple[object, ...] | None = None,
-    silent_s: float = SILENT_S,
 ) -> tuple[list[Any], list[str]]:
     """Call `work(device, display, crew, *given)` in a process for each place, and wait for all.
 
     All of it must be picklable. Returns what the calls returned, and of each worker that failed its
-    device and why; that stops no other. What such a worker left is taken up by the others, for
-    which they are called once more, with what is given `again`.
+    device and why; that stops no other.
 
     Raises:
         CannotMeasureError: all have failed.
     """
-    results: list[Any] = []
-    failures: list[str] = []
-    with TemporaryDirectory(prefix="opdb-") as folder:
-        left = list(places)
-        while left:
-            crew = Crew(len(left), Path(folder))
-            workers = [
-                Worker(place, *started(serve, work, given, place, crew, name=f"opdb {place.name}"))
-                for place in left
-            ]
-            results += _results(workers, display, silent_s)
-            left = [worker.place for worker in workers if worker.failed is None]
-            failures += [worker.failed for worker in workers if worker.failed is not None]
-            if len(left) == len(workers):
-                return results, failures
-            given = given if again is None else again
-    raise CannotMeasureError("; ".join(failures))
-
-
-def _results(workers: Sequence[Worker], display: Display, silent_s: float) -> list[Any]:
-    """Wait for workers; return the results of those that have one, and end them all."""
-    results: list[Any] = []
-    busy, looked_s = list(workers), time.monotonic()
-    try:
-        with _Shown(display, len(workers)) as shown:
-            while busy:
-                ready = wait([worker.pipe for worker in busy], HEARD_EVERY_S)
-                before_s, looked_s = looked_s, time.monotonic()
-                if looked_s - before_s > 60.0 + HEARD_EVERY_S:  # all was stopped, as by Ctrl-Z
-                    _hear_from(busy)
-                for worker in [worker for worker in busy if worker.pipe in ready]:
-                    worker.heard_s = looked_s
-                    message = _received(worker)
-                    if isinstance(message, Said):
-                        shown.say(worker, message)
-                        continue
-                    busy.remove(worker)
-                    if worker.failed is None:
-                        results.append(message)
-                for worker in [w for w in busy if looked_s - w.heard_s > silent_s]:
-                    worker.process.kill()
-                    worker.failed = (
-                        f"{worker.place.name}: it told nothing for {show_duration(silent_s)} and "
-                        "was ended; look at nvidia-smi and opdb doctor before it is used again"
-                    )
-                    busy.remove(worker)
-                    _hear_from(busy)  # they may have waited for it
-    finally:
-        for worker in busy:
-            worker.process.terminate()
-        for worker in workers:
-            worker.process.join(STOPPED_WITHIN_S)
-            if worker.process.is_alive():
-                worker.process.kill()
-            worker.process.join()
-            worker.pipe.close()
-    return results
-
-
-def _hear_from(workers: Iterable[Worker]) -> None:
-    for worker in workers:
-        worker.heard_s = time.monotonic()
-
-
-def _received(worker: Worker) -> Any:
-    try:
-        message = worker.pipe.recv()
-    except (EOFError, OSError):
-        worker.process.join(STOPPED_WITHIN_S)
-        message = OpdbError(f"its process ended by itself (exit status {worker.process.exitcode})")
-    if isinstance(message, OpdbError):
-        worker.failed = f"{worker.place.name}: {message}"
-    return message
+    with TemporaryDirectory(prefix="opdb-") as folder, ExitStack() as stack:
+        crew, shown = Crew(len(places), Path(folder)), _Shown(display, places, stack)
+        jobs = [(serve, (work, given, place, crew)) for place in places]
+        found = all_apart(jobs, hear=shown.hear)
+    failures = [
+        f"{place.name}: {each}"
+        for place, each in zip(places, found, strict=True)
+        if isinstance(each, OpdbError)
+    ]
+    if len(failures) == len(places):
+        raise CannotMeasureError("; ".join(failures))
+    return [each for each in found if not isinstance(each, OpdbError)], failures
 
 
 class _Shown:
-    """The progress of several workers as one bar, each message with its device."""
+    """The progress of several workers as one bar, each message with its device.
 
-    def __init__(self, display: Display, workers: int) -> None:
-        self._display, self._several = display, workers > 1
-        self._stack, self._bar = ExitStack(), Progress()
-        self._most = 0
+    All plan the same list, of which each makes its share: a bar is one worker's plan.
+    """
 
-    def __enter__(self) -> _Shown:
-        return self
+    def __init__(self, display: Display, places: Sequence[WorkerDevice], stack: ExitStack) -> None:
+        self._display, self._places, self._stack = display, places, stack
+        self._bar, self._left = Progress(), 0
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def say(self, worker: Worker, said: Said) -> None:
-        if said.method == "progress":
-            # All plan the same list, of which each makes its share.
-            worker.planned += said.number
-            if worker.planned > self._most:
-                self._most = worker.planned
-                self._stack.close()
-                self._bar = self._stack.enter_context(self._display.progress(self._most, said.what))
-        elif said.method == "done":
-            self._bar.done(said.number)
-        else:
-            text = f"{worker.place.name}: {said.what}" if self._several else said.what
-            shown = self._bar if self._most else self._display
-            getattr(shown, said.method)(text)
+    def hear(self, number: int, said: Said) -> None:
+        if said.name == "done":
+            self._left -= 1
+            self._bar.done(*said.given)
+        elif said.name != "progress":
+            shown = self._bar if self._left > 0 else self._display
+            getattr(shown, said.name)(f"{self._places[number].name}: {said.given[0]}")
+        elif self._left <= 0:
+            self._left, what = said.given
+            self._stack.close()
+            self._bar = self._stack.enter_context(self._display.progress(self._left, what))
 
 
 # Runs of models, each claimed, made by one process, and stored
 
-Make: TypeAlias = Callable[[Spec, Claims], Any]
-"""Makes the run of a spec and stores it under its claim; returns how it ended, None where it is not
-stored. Where it raises ClaimLostError another process took the run over, and stores it."""
 
+def runs_made(
+    store: Store,
+    claims: Claims,
+    policy: Policy[Spec],
+    specs: Sequence[Spec],
+    make: Callable[[Spec], Any],
+    shown: Progress,
+    *,
+    retry: bool = False,
+    again: bool = False,
+    crew: Crew = ALONE,
+) -> Iterator[tuple[Spec, Any]]:
+    """Make runs, each claimed when its turn comes; yield each spec with its run once it is stored.
 
-@dataclass(frozen=True)
-class Work(ABC, Generic[Spec]):
-    """Makes runs of a question in one process.
-
-    With `retry` runs are made that failed before, with `again` even those that are done.
+    `make` makes a run and stores it under its claim. A run that another process has made meanwhile,
+    or took over, is left out. With `retry` runs are made that failed before, with `again` even
+    those that are done.
     """
-
-    policy: Policy[Spec]
-    retry: bool = False
-    again: bool = False
-
-    @abstractmethod
-    def opened(
-        self, store: Store, device: str | None, workers: int
-    ) -> AbstractContextManager[tuple[str, str, Make[Spec]]]:
-        """Open a device ("cuda", "cpu"); yield its slug, its board (UUID) and how to make runs.
-
-        `workers` measure on this host at once.
-        """
-
-    def run(
-        self,
-        store: Store,
-        specs: Sequence[Spec],
-        device: str | None,
-        shown: Progress,
-        *,
-        may_begin: Callable[[Spec], bool] = lambda _: True,
-        crew: Crew = ALONE,
-    ) -> Iterator[tuple[Spec, Any]]:
-        """Make runs on one device; yield each spec with its run as soon as that is stored.
-
-        A run is claimed when its turn comes, so that processes may share a list. A run that another
-        process has made meanwhile, or took over, is left out. The work ends at the first run that
-        may not begin.
-        """
-        if not specs:
-            return
-        with ExitStack() as stack:
-            with crew.measuring():
-                opened = self.opened(store, device, crew.workers)
-                slug, board, make = stack.enter_context(opened)
-            claims = stack.enter_context(Claims(store, self.policy.scope(slug), board))
-            for spec in _claimed(store, claims, specs, waits=self.policy.waits):
-                run = None
-                if self.pending(store, [spec]):
-                    if not may_begin(spec):
-                        return
-                    with crew.trying(spec.key) as may, suppress(ClaimLostError):
-                        if may:
-                            shown.doing(spec.label)
-                            with crew.measuring():
-                                run = make(spec, claims)
-                if run is not None:
-                    yield spec, run
-                    shown.done()
-                claims.give_back([spec.key])
-
-    def pending(self, store: Store, specs: Sequence[Spec]) -> list[Spec]:
-        runs = self.policy.runs(store, specs[0] if len(specs) == 1 else None)
-        return RunTable(self.policy, runs).pending(specs, retry=self.retry, again=self.again)
+    for spec in _claimed(store, claims, specs):
+        run = None
+        table = RunTable(policy, policy.runs(store))
+        if table.pending([spec], retry=retry, again=again):
+            shown.doing(spec.label)
+            with suppress(ClaimLostError), crew.measuring():
+                run = make(spec)
+        if run is not None:
+            yield spec, run
+            shown.done()
+        claims.give_back([spec.key])
 
 
-def _claimed(store: Store, claims: Claims, specs: Iterable[Spec], *, waits: bool) -> Iterator[Spec]:
-    """Yield specs as they are claimed; those of other processes last.
-
-    With `waits` until the others have finished; else only where their processes died.
-    """
+def _claimed(store: Store, claims: Claims, specs: Iterable[Spec]) -> Iterator[Spec]:
+    """Yield specs as they are claimed; those of others last, where these have left them."""
     release_dead_claims(store)
     of_others = []
     for spec in specs:
@@ -467,49 +297,8 @@ def _claimed(store: Store, claims: Claims, specs: Iterable[Spec], *, waits: bool
             yield spec
         else:
             of_others.append(spec)
-    while of_others:
-        release_dead_claims(store)
-        left = []
-        for spec in of_others:
-            if claims.take(spec.key):
-                yield spec
-            else:
-                left.append(spec)
-        of_others = left if waits else []
-        if of_others:
-            time.sleep(LOOK_EVERY_S)
-
-
-def run_on_each(
-    places: Sequence[WorkerDevice],
-    store: Store,
-    work: Work[Spec],
-    specs: Sequence[Spec],
-    display: Display,
-    what: str,
-) -> list[str]:
-    """Make runs on several devices, each on whichever is free; return why devices failed."""
-    further = replace(work, retry=False)  # what was tried again is not tried for ever
-    given, again = (store.url, work, specs, what), (store.url, further, specs, what)
-    return on_each(places, _run, given, display, again=again)[1] if specs else []
-
-
-def _run(
-    device: str,
-    display: Display,
-    crew: Crew,
-    url: str,
-    work: Work[Spec],
-    specs: Sequence[Spec],
-    what: str,
-) -> None:
-    with (
-        open_store(url, create=False) as store,
-        display.progress(len(specs), what) as shown,
-    ):
-        for spec, run in work.run(store, specs, device, shown, crew=crew):
-            if run.outcome not in ("ok", "unsupported"):
-                shown.note(f"{spec.label}: {run.outcome}: {run.reason}")
+    release_dead_claims(store)
+    yield from (spec for spec in of_others if claims.take(spec.key))
 
 
 # Jobs of a Slurm cluster, through submitit: an opdb command for each model and algorithm.
@@ -587,8 +376,6 @@ class Job:
         environment = dict(os.environ)
         if self.database is not None:
             environment["OPDB_DB"] = self.database
-        told = threading.Event()  # to stop, before there is a command to be told
-        signal.signal(signal.SIGTERM, lambda *_: told.set())
         with log.open("ab") as stream:
             running = subprocess.Popen(
                 command,
@@ -600,19 +387,12 @@ class Job:
             )
             # A job that is preempted or cancelled is told so, and killed a little later.
             signal.signal(signal.SIGTERM, lambda *_: running.terminate())
-            if told.is_set():
-                running.terminate()
             try:
                 return running.wait()
             finally:
                 # Also where a time-out or a preemption ends this process to have it requeued.
-                if running.poll() is None:
-                    running.terminate()
-                    try:
-                        running.wait(COMMAND_STOPPED_WITHIN_S)
-                    except subprocess.TimeoutExpired:
-                        running.kill()
-                        running.wait()
+                running.terminate()
+                running.wait(COMMAND_STOPPED_WITHIN_S)
 
 
 def _ignore_warnings() -> None:
@@ -627,10 +407,7 @@ def _ignore_warnings() -> None:
 def read_state(path: Path) -> dict[str, Json]:
     if not path.exists():
         return {}
-    try:
-        document = json.loads(read_text(path, "a job's state"))
-    except ValueError as error:
-        raise InputError(f"{path} is not a job's state: {error}") from error
+    document = parse_json(path, read_text(path, "a job's state"))
     if not isinstance(document, dict) or "state" not in document:
         raise InputError(f"{path} is not a job's state")
     return document
@@ -715,22 +492,15 @@ _SQUEUE_WITHIN_S = 30.0
 
 
 def minutes(text: str) -> int:
-    """Read a time as Slurm writes it: minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    """Read a time as Slurm writes it: minutes, H:M:S or D-H:M:S."""
+    found = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)??(\d+)(?::(\d+))?", text)
     if found is None:
         raise InputError(f"--time {text}: give minutes, H:M:S or D-H:M:S, as in 24:00:00")
-    days, *parts = (None if part is None else int(part) for part in found.groups())
-    given = [part for part in parts if part is not None]
-    if days is not None:
-        hours, mins, seconds = [*given, 0, 0][:3]
-        total_s = days * 86_400 + hours * 3600 + mins * 60 + seconds
-    elif len(given) == 3:
-        total_s = given[0] * 3600 + given[1] * 60 + given[2]
-    else:
-        total_s = given[0] * 60 + (given[1] if len(given) > 1 else 0)
-    if total_s <= 0:
+    days, hours, mins, seconds = (int(part or 0) for part in found.groups())
+    whole = days * 1440 + hours * 60 + mins + (seconds > 0)
+    if not whole:
         raise InputError(f"--time {text}: a job needs some time")
-    return -(-total_s // 60)
+    return whole
 
 
 def check_slurm() -> None:
@@ -771,18 +541,12 @@ def submit(jobs: Sequence[Job], parameters: Mapping[str, object], requeues: int)
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     folder = Path(jobs[0].folder)
-    known = {job: state for job in jobs if (state := read_state(job.state))}
-    others = [job.name for job, state in known.items() if state["command"] != [*job.command]]
-    if others:
-        raise InputError(
-            f"{', '.join(others)}: {folder} holds a job of that name with another command; give "
-            "another --folder"
-        )
-    waiting = queue() if known else None
+    waiting = queue()
     at_work = [
-        state["name"]
-        for state in known.values()
-        if state["state"] in WAITING and (waiting is None or state["job"] in waiting)
+        job.name
+        for job in jobs
+        for state in [read_state(job.state)]
+        if state.get("state") in WAITING and (waiting is None or state["job"] in waiting)
     ]
     if at_work:
         raise InputError(
@@ -841,8 +605,6 @@ def _private(folder: Path) -> Iterator[None]:
 def queue() -> dict[str, str] | None:
     """Return Slurm's state of each job and array task in its queue; None where it does not say."""
     command = ["squeue", "--noheader", "--array", "--format=%i %T"]
-    if shutil.which("squeue") is None:
-        return None
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_SQUEUE_WITHIN_S, check=True

@@ -336,20 +336,21 @@ def _read(path: str) -> Any:
 # Trainings of several models in one campaign, each saved as soon as it is done.
 
 
-class DriverWork(CampaignWork[ModelRunSpec]):
-    def measurer(
-        self, session: Session, store: Store
-    ) -> Callable[[ModelRunSpec], ModelRun | InputError]:
-        """Return what trains one model; the error says that its images do not fit, say."""
+def trainings(policy: ModelPolicy) -> CampaignWork[ModelRunSpec]:
+    return CampaignWork(policy, _trainer)
 
-        def measure(spec: ModelRunSpec) -> ModelRun | InputError:
-            assert spec.driver is not None
-            try:
-                return train(session, spec.request, spec.workload, spec.driver)
-            except InputError as error:
-                return error
 
-        return measure
+def _trainer(session: Session, store: Store) -> Callable[[ModelRunSpec], ModelRun | InputError]:
+    """Return what trains one model; the error says that its images do not fit, say."""
+
+    def train_one(spec: ModelRunSpec) -> ModelRun | InputError:
+        assert spec.driver is not None
+        try:
+            return train(session, spec.request, spec.workload, spec.driver)
+        except InputError as error:
+            return error
+
+    return train_one
 
 
 def train_models(
@@ -374,5 +375,5 @@ def train_models(
         (board.device,), (board.uuid,), setting=options.setting, facts=told
     ).without_stored(store)
     workloads = {workload.key: workload for _, workload in jobs}
-    for spec, run in DriverWork(policy).run(store, specs, device, shown):
+    for spec, run in trainings(policy).run(store, specs, device, shown):
         yield workloads[spec.workload], run

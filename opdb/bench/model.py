@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias, get_args
+from typing import Any, Generic, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +57,7 @@ from opdb.models.inputs import numbers, tensors
 from opdb.models.steps import Loss, calibrate_batch_norms
 from opdb.operators import dtype_of, make_optimizer
 from opdb.processes import DiedError, done_apart
-from opdb.progress import Display
+from opdb.progress import Display, Progress
 from opdb.records import (
     BoardCalibration,
     Campaign,
@@ -69,11 +68,11 @@ from opdb.records import (
     Stretch,
     Workload,
 )
-from opdb.runs import ModelPolicy, ModelRunSpec, RunTable, Spec
+from opdb.runs import ModelPolicy, ModelRunSpec, Policy, RunTable, Spec
 from opdb.spec import ModelSpec
-from opdb.store import Claims, RunState, Store
+from opdb.store import Claims, Store, open_store
 from opdb.units import show
-from opdb.workers import Make, Work, WorkerDevice, run_on_each
+from opdb.workers import ALONE, Crew, WorkerDevice, on_each, runs_made
 
 
 @dataclass
@@ -526,47 +525,104 @@ def modes_of(platform: Platform) -> tuple[Mode, ...]:
     return tuple(m for m in get_args(Mode) if platform.device.type == "cuda" or m not in CUDA_ONLY)
 
 
-class CampaignWork(Work[Spec]):
-    """Runs that this process measures itself, all in one campaign."""
+@dataclass(frozen=True)
+class CampaignWork(Generic[Spec]):
+    """Runs of a question that a process measures itself, all in one campaign.
 
-    @abstractmethod
-    def measurer(self, session: Session, store: Store) -> Callable[[Spec], ModelRun | InputError]:
-        """Return what measures one run: it returns the run, or why there can be none."""
+    `measurer` returns what measures one run: that returns the run, or why there can be none. With
+    `retry` runs are made that failed before.
+    """
 
-    @contextmanager
-    def opened(
-        self, store: Store, device: str | None, workers: int
-    ) -> Iterator[tuple[str, str, Make[Spec]]]:
+    policy: Policy[Spec]
+    measurer: Callable[[Session, Store], Callable[[Spec], ModelRun | InputError]]
+    retry: bool = False
+
+    def pending(self, store: Store, specs: Sequence[Spec]) -> list[Spec]:
+        return RunTable(self.policy, self.policy.runs(store)).pending(specs, retry=self.retry)
+
+    def run(
+        self,
+        store: Store,
+        specs: Sequence[Spec],
+        device: str | None,
+        shown: Progress,
+        crew: Crew = ALONE,
+    ) -> Iterator[tuple[Spec, Any]]:
+        """Make runs on one device ("cuda", "cpu"); see `runs_made`."""
+        if not specs:
+            return
+        workers = crew.workers
         flags = (f"{workers} workers measured on this host at once",) if workers > 1 else ()
-        with campaign(device, store, workers) as session:
+        with ExitStack() as stack:
+            with crew.measuring():
+                session = stack.enter_context(campaign(device, store, workers))
+            scope = self.policy.scope(session.platform.device.slug)
+            claims = stack.enter_context(Claims(store, scope, session.platform.board.uuid))
             measure_one = self.measurer(session, store)
 
-            def make(spec: Spec, claims: Claims) -> ModelRun | InputError:
+            def make(spec: Spec) -> ModelRun | InputError:
                 run = measure_one(spec)
                 if isinstance(run, ModelRun):
                     run = replace(run, flags=(*run.flags, *flags))
                     store.save_model_run(run, claims.claim(spec.key))
                 return run
 
-            yield session.platform.device.slug, session.platform.board.uuid, make
+            yield from runs_made(
+                store, claims, self.policy, specs, make, shown, retry=self.retry, crew=crew
+            )
+
+    def run_on_each(
+        self,
+        places: Sequence[WorkerDevice],
+        store: Store,
+        specs: Sequence[Spec],
+        display: Display,
+        what: str,
+    ) -> list[str]:
+        """Make runs on several devices, each on whichever is free; return why devices failed."""
+        return on_each(places, _run, (store.url, self, specs, what), display)[1] if specs else []
 
 
-@dataclass(frozen=True)
-class ModelWork(CampaignWork[ModelRunSpec]):
-    options: RunOptions = field(default_factory=RunOptions)
+def _run(
+    device: str,
+    display: Display,
+    crew: Crew,
+    url: str,
+    work: CampaignWork[Spec],
+    specs: Sequence[Spec],
+    what: str,
+) -> None:
+    with (
+        open_store(url, create=False) as store,
+        display.progress(len(specs), what) as shown,
+    ):
+        for spec, run in work.run(store, specs, device, shown, crew):
+            note_failure(shown, spec, run)
 
-    def measurer(self, session: Session, store: Store) -> Callable[[ModelRunSpec], ModelRun]:
-        def measure_one(spec: ModelRunSpec) -> ModelRun:
-            found = store.workloads_by_key([spec.workload])
-            device = session.platform.device
-            memory = memory_of(found[0], device) if found else None
-            options = replace(self.options, memory=memory)
-            if spec.mode == "graph":
-                known = stored_calibration(session, store)
-                return measure_graph(session, known, spec, options)
-            return measure(session, spec.request, spec.workload, spec.mode, options)
 
-        return measure_one
+def note_failure(shown: Progress, spec: Spec, run: ModelRun) -> None:
+    if run.outcome not in ("ok", "unsupported"):
+        shown.note(f"{spec.label}: {run.outcome}: {run.reason}")
+
+
+def model_work(
+    policy: ModelPolicy, options: RunOptions | None = None, *, retry: bool = False
+) -> CampaignWork[ModelRunSpec]:
+    return CampaignWork(policy, partial(_model_measurer, options or RunOptions()), retry)
+
+
+def _model_measurer(
+    options: RunOptions, session: Session, store: Store
+) -> Callable[[ModelRunSpec], ModelRun]:
+    def measure_one(spec: ModelRunSpec) -> ModelRun:
+        found = store.workloads_by_key([spec.workload])
+        memory = memory_of(found[0], session.platform.device) if found else None
+        timed = replace(options, memory=memory)
+        if spec.mode == "graph":
+            return measure_graph(session, stored_calibration(session, store), spec, timed)
+        return measure(session, spec.request, spec.workload, spec.mode, timed)
+
+    return measure_one
 
 
 def measure_graph(
@@ -626,24 +682,6 @@ def _fail(error: Exception, _: RunReadings) -> None:
     raise error
 
 
-@dataclass(frozen=True)
-class AlikeRuns(ModelPolicy):
-    """Count only runs that were measured as these options ask for."""
-
-    options: RunOptions = field(default_factory=RunOptions)
-
-    def runs(self, store: Store, spec: ModelRunSpec | None = None) -> list[RunState]:
-        found = super().runs(store, spec)
-        alike = {
-            run.id
-            for key in {run.workload for run in found}
-            for run in store.model_runs(key)
-            if len(run.repeats) >= self.options.repeats
-            and (run.layers is not None) == self.options.layers
-        }
-        return [run for run in found if run.id in alike]
-
-
 def measure_models(
     store: Store,
     jobs: Sequence[tuple[ModelSpec, Workload, Mode]],
@@ -651,13 +689,12 @@ def measure_models(
     device: str | None,
     display: Display,
     places: Sequence[WorkerDevice] = (),
-    failures: list[str] | None = None,
-) -> Iterator[tuple[Workload, ModelRun]]:
-    """Measure each request, its workload stored, in its mode; yield workload and run once saved.
+) -> tuple[list[tuple[Workload, ModelRun]], list[str]]:
+    """Measure each request, its workload stored, in its mode; return the runs, each stored.
 
     A model that fails does not stop the others: its run carries the outcome. What another process
-    measures on the same boards at the same time is yielded when that has stored it. Where there are
-    several `places`, all is yielded once they are done; `failures` takes why devices failed.
+    measures on the same boards at the same time is left to it. Where there are several `places`,
+    why devices failed is returned beside the runs.
     """
     on = [each.board for each in (platforms(places) if places else [detect(device)])]
     boards = tuple(board.uuid for board in on)
@@ -667,21 +704,14 @@ def measure_models(
         for spec in [ModelRunSpec(request, workload.key, mode, boards)]
     }
     workloads = {workload.key: workload for _, workload, _ in jobs}
-    devices = tuple(dict.fromkeys(board.device for board in on))
-    policy = AlikeRuns(devices, boards, options=options).without_stored(store)
-    work = ModelWork(policy, options=options)
-    left = dict(specs)
+    policy = ModelPolicy(tuple({board.device for board in on}), boards).without_stored(store)
+    work, failures = model_work(policy, options), list[str]()
     if places:
-        failed = run_on_each(places, store, work, [*specs.values()], display, "measure")
-        (failures if failures is not None else []).extend(failed)
+        failures = work.run_on_each(places, store, [*specs.values()], display, "measure")
     else:
         with display.progress(len(specs), "measure") as shown:
-            for spec, run in work.run(store, [*specs.values()], device, shown):
-                del left[spec.key]
-                yield workloads[spec.workload], run
-    table = RunTable(policy, policy.runs(store))
-    for spec in left.values():
-        state = table.run(spec)
-        if state is not None:
-            [run] = [r for r in store.model_runs(spec.workload) if r.id == state.id]
-            yield workloads[spec.workload], run
+            for _ in work.run(store, [*specs.values()], device, shown):
+                pass
+    made = {run.id for run in policy.runs(store)}
+    runs = [r for key in workloads for r in store.model_runs(key) if r.id in made]
+    return [(workloads[run.workload], run) for run in runs], failures

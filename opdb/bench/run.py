@@ -55,7 +55,7 @@ from opdb.records import Board, Call, Campaign, Configuration, Cost, Visit, Work
 from opdb.store import Claims, Store, open_store, take_in
 from opdb.store.deriving import derive_costs
 from opdb.units import plural, show
-from opdb.workers import ALONE, BENCH_SILENT_S, Crew, WorkerDevice, on_each
+from opdb.workers import ALONE, Crew, WorkerDevice, on_each
 
 MAX_FAILURES_IN_A_ROW = 8
 """After this many errors in a row something else than the configurations is wrong."""
@@ -545,9 +545,7 @@ def bench_on_each(
     places: Sequence[WorkerDevice], store: Store, request: BenchRequest, display: Display
 ) -> tuple[list[BenchResult], list[str]]:
     """Bench on several devices; return what each campaign did, and why devices failed."""
-    given = store.url, request
-    again = store.url, replace(request, retry=False)  # what was tried again is not for ever
-    return on_each(places, _bench_at, given, display, again=again, silent_s=BENCH_SILENT_S)
+    return on_each(places, _bench_at, (store.url, request), display)
 
 
 def _bench_at(

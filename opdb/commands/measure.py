@@ -439,11 +439,9 @@ def _measured(
     with lazy.store.open_store(db) as store:
         found = _harvested(store, requests, errors, display.note)
         jobs = [(request, workload, mode) for request, workload in found for mode in modes]
-        failures: list[str] = []
-        where_shown = device, display, places, failures
-        for workload, run in lazy.model.measure_models(
-            store, jobs, lazy.model.RunOptions(*timed), *where_shown
-        ):
+        how = lazy.model.RunOptions(*timed)
+        runs, failures = lazy.model.measure_models(store, jobs, how, device, display, places)
+        for workload, run in runs:
             [ran] = [c for c in store.campaigns() if c.id == run.campaign]
             base_power_w = ran.calibration.base_power_w
             cost = run_cost([run], typical_on(ran.device), base_power_w)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from opdb.bench.model import ModelWork
+from opdb.bench.model import model_work
 from opdb.bench.plan import BenchRequest
 from opdb.bench.run import Budget, bench, pending
 from opdb.bench.session import Platform, current_settings, detect
@@ -260,26 +260,22 @@ class _Build:
 
     def _measure_models(self) -> bool:
         retry = self._request.retry and not self.built.runs
-        work = ModelWork(self._policy, retry)
+        work = model_work(self._policy, retry=retry)
         lacking = work.pending(self._store, [self._spec(job) for job in self._drawn])
         if not lacking:
             return True
         usual_s = run_seconds(self._store, self._platform.device.slug, self._request.mode)
         if self._is_short_of(self._begin_s + usual_s):
             return self._too_late(lacking)
-        begun: list[ModelRunSpec] = []
-
-        def may_begin(spec: ModelRunSpec) -> bool:
-            if self._is_short_of(usual_s):
-                return False
-            begun.append(spec)
-            return True
-
+        made = []
         with self._display.progress(len(lacking), "measure") as shown:
-            made = work.run(self._store, lacking, self._device, shown, may_begin=may_begin)
-            self.built.runs += sum(1 for _ in made)
-        late = work.pending(self._store, [spec for spec in lacking if spec not in begun])
-        return self._too_late(late) if late else True
+            for spec, _ in work.run(self._store, lacking, self._device, shown):
+                made.append(spec)
+                if self._is_short_of(usual_s):
+                    break
+        self.built.runs += len(made)
+        late = work.pending(self._store, [spec for spec in lacking if spec not in made])
+        return self._too_late(late) if late and self._is_short_of(usual_s) else True
 
     def _spec(self, job: BuildModel) -> ModelRunSpec:
         return ModelRunSpec(job.request, job.ran, self._request.mode, (self._board,))

@@ -367,7 +367,7 @@ def measure_modes(
     the others; `check()` of what is returned raises why.
     """
     from opdb.bench.harvests import measuring
-    from opdb.bench.model import ModelWork, RunOptions, check_modes, modes_of
+    from opdb.bench.model import RunOptions, check_modes, model_work, modes_of
     from opdb.bench.session import detect
     from opdb.harvest.finding import find_or_harvest
     from opdb.predict.predictor import predictor_for
@@ -395,7 +395,7 @@ def measure_modes(
             for mode in chosen:
                 spec = ModelRunSpec(request, workload.key, mode, counted.boards)
                 specs[spec.key] = spec
-        work = ModelWork(counted, retry, options=RunOptions(repeats))
+        work = model_work(counted, RunOptions(repeats), retry=retry)
         left = work.pending(store, list(specs.values()))
         with display.progress(len(left), "measure") as shown:
             for spec, run in work.run(store, left, device, shown):

@@ -89,7 +89,7 @@ def test_a_training_step_is_measured(store: Store) -> None:
     request = checked(ModelSpec("tests.bench.test_training:network", phase="training"))
     store.save_workload(found := harvest(request))
     jobs: list[tuple[ModelSpec, Workload, Mode]] = [(request, found, "eager")]
-    [(workload, run)] = measure_models(store, jobs, RunOptions(repeats=1), "cpu", Display())
+    [(workload, run)], _ = measure_models(store, jobs, RunOptions(repeats=1), "cpu", Display())
     assert (run.outcome, run.reason) == ("ok", None)
     cost = run_cost([run])
     assert cost.time_s.mean > 0

@@ -99,7 +99,8 @@ def test_a_model_is_predicted_from_its_operators(calibrated: Path, tmp_path: Pat
         result = bench(store, BenchRequest(device="cuda"), Display())
         assert set(result.outcomes) == {"ok"}
         jobs = [(request, workload, mode) for mode in modes]
-        runs = [run for _, run in measure_models(store, jobs, RunOptions(), "cuda", Display())]
+        found, _ = measure_models(store, jobs, RunOptions(), "cuda", Display())
+        runs = [run for _, run in found]
         kernels = {v.configuration: v.kernels for v in store.visits(result.board)}
         predictor = predictor_for(store)
         answers = [predictor.answer(workload, mode) for mode in modes]

@@ -17,7 +17,7 @@ from opdb.progress import Progress
 from opdb.records import ModelRun
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
-from opdb.studies.sweep.measuring import SweepOptions, SweepWork, unmetered, verify
+from opdb.studies.sweep.measuring import SweepOptions, sweep_work, unmetered, verify
 from opdb.studies.sweep.request import (
     SweepPolicy,
     SweepRequest,
@@ -41,7 +41,7 @@ def swept(
     errors: list[OpdbError] = []
     cells = harvested_specs(store, asked, errors, Progress())
     assert not errors
-    work = SweepWork(SweepPolicy((detect("cuda").device.slug,)), options=SweepOptions())
+    work = sweep_work(SweepPolicy((detect("cuda").device.slug,)), SweepOptions())
     yield store, list(work.run(store, cells, "cuda", Progress()))
     store.close()
 

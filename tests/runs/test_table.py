@@ -1,33 +1,24 @@
-"""The published runs, and the names of claims: processes of other versions share them."""
+"""Which runs of models a question lacks, and how they are made and claimed."""
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opdb import workers
-from opdb.bench.driver import DriverWork
-from opdb.bench.model import AlikeRuns, ModelWork, RunOptions
-from opdb.bench.session import detect
 from opdb.errors import ClaimLostError
-from opdb.harvest.passes import harvest
-from opdb.models import checked
 from opdb.progress import Progress
-from opdb.runs import DriverOptions, ModelPolicy, ModelRunSpec, RunTable
+from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.spec import ModelSpec
 from opdb.store import RunState, Store, open_store
 from opdb.store.claims import Claims, held, this_worker
-from opdb.workers import Crew, Make, Work
+from opdb.workers import runs_made
 from tests.store import samples
 from tests.store.conftest import fill
-from tests.workers import short
 
 
 def test_the_last_good_run_counts_else_the_last() -> None:
@@ -90,10 +81,10 @@ def stored(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_runs_count_by_board_device_setting_facts_and_environment(stored: Store) -> None:
-    def counted(*, spec: ModelRunSpec | None = None, **rules: Any) -> list[str]:
+    def counted(**rules: Any) -> list[str]:
         boards = rules.pop("boards", ("GPU-1", "GPU-2"))
         policy = ModelPolicy(("nvidia-h200",), boards, **rules)
-        return sorted(found.id for found in policy.runs(stored, spec))
+        return sorted(found.id for found in policy.runs(stored))
 
     assert counted() == ["run-1", "run-2", "run-5"]
     assert counted(boards=("GPU-2",)) == ["run-5"]
@@ -103,10 +94,6 @@ def test_runs_count_by_board_device_setting_facts_and_environment(stored: Store)
     assert counted(environment={"torch": "2.15.0", "cudnn": None}) == ["run-1", "run-2"]
     assert counted(environment={"cudnn": None}) == ["run-1", "run-2", "run-5"]
     assert counted(ignored=frozenset({"run-1"})) == ["run-2", "run-5"]
-    key = samples.workload().key
-    spec = ModelRunSpec(ModelSpec("m"), key, "graph", ("GPU-1", "GPU-2"))
-    assert counted(spec=spec) == ["run-2"]
-    assert counted(spec=replace(spec, workload="another")) == []
     low = ModelPolicy(("nvidia-h200-500w",), ("GPU-1",))
     assert [found.id for found in low.runs(stored)] == ["run-4"]
     anew = ModelPolicy(("nvidia-h200",), ("GPU-1",)).without_stored(stored)
@@ -144,32 +131,6 @@ def test_a_table_is_read_with_the_claims_of_those_alive(
 POLICY = ModelPolicy((samples.DEVICE.slug,), ("GPU-1",))
 
 
-@dataclass(frozen=True)
-class Noting(Work[ModelRunSpec]):
-    """Stores a run in no time, and notes what happens."""
-
-    happened: list[Any] = field(default_factory=list)
-    lost: frozenset[str] = frozenset()
-
-    @contextmanager
-    def opened(
-        self, store: Store, device: str | None, workers: int
-    ) -> Iterator[tuple[str, str, Make[ModelRunSpec]]]:
-        self.happened.append((store, device, workers))
-
-        def make(spec: ModelRunSpec, claims: Claims) -> Any:
-            assert claims.has(spec.key)
-            self.happened.append(spec.request.name)
-            if spec.key in self.lost:
-                raise ClaimLostError("another took it over")
-            if spec.request.name == "unstored":
-                return None
-            save(store, spec)
-            return f"the run of {spec.request.name}"
-
-        yield samples.DEVICE.slug, "GPU-1", make
-
-
 def save(store: Store, spec: ModelRunSpec, outcome: Any = "ok") -> None:
     stored = len(store.run_states())
     run = samples.model_run(samples.workload(spec.request.name), f"run {stored}")
@@ -191,133 +152,50 @@ def specs_of(store: Store, *names: str) -> list[ModelRunSpec]:
     return found
 
 
-NOBODY = Progress()
+class Making:
+    """Makes runs in no time, and notes what happens."""
+
+    def __init__(self, store: Store, lost: Collection[str] = ()) -> None:
+        self.store, self.lost, self.made = store, lost, list[str]()
+        self.claims = Claims(store, "runs nvidia-h200", "GPU-1")
+
+    def of(self, specs: Sequence[ModelRunSpec], **how: Any) -> Iterator[tuple[ModelRunSpec, Any]]:
+        return runs_made(self.store, self.claims, POLICY, specs, self.make, Progress(), **how)
+
+    def make(self, spec: ModelRunSpec) -> Any:
+        assert self.claims.has(spec.key)
+        self.made.append(spec.request.name)
+        if spec.key in self.lost:
+            raise ClaimLostError("another took it over")
+        save(self.store, spec)
+        return f"the run of {spec.request.name}"
 
 
-def test_each_run_is_made_once_and_told_as_it_is_stored(store: Store, tmp_path: Path) -> None:
-    specs = specs_of(store, "a", "b", "unstored", "c")
-    work = Noting(POLICY)
+def test_each_run_is_made_once_and_told_as_it_is_stored(store: Store) -> None:
+    specs, making = specs_of(store, "a", "b", "c"), Making(store)
     told = []
-    for spec, run in work.run(store, specs, "cuda:3", NOBODY, crew=Crew(2, tmp_path)):
+    for spec, run in making.of(specs):
         told.append((spec.request.name, run))
         assert [claim.task for claim in held(store)] == [spec.key], "no other is claimed yet"
-        assert [(claim.scope, claim.board) for claim in held(store)] == [
-            ("runs nvidia-h200", "GPU-1")
-        ]
-    assert told == [(name, f"the run of {name}") for name in "abc"]
-    assert work.happened == [(store, "cuda:3", 2), "a", "b", "unstored", "c"]
-    assert held(store) == []
-    again = Noting(POLICY)
-    assert list(again.run(store, [*specs[:2], specs[3]], None, NOBODY)) == []
-    assert again.happened == [(store, None, 1)]
-    anew = Noting(POLICY, again=True)
-    assert [spec for spec, _ in anew.run(store, specs[:1], None, NOBODY)] == specs[:1]
+    assert told == [(name, f"the run of {name}") for name in "abc"] and held(store) == []
+    assert list(Making(store).of(specs)) == []
+    assert [spec for spec, _ in Making(store).of(specs[:1], again=True)] == specs[:1]
 
 
-def test_the_work_ends_at_a_run_that_may_not_begin(store: Store) -> None:
-    specs, work = specs_of(store, "a", "b", "c"), Noting(POLICY)
-    made = work.run(store, specs, None, NOBODY, may_begin=lambda s: s.request.name == "a")
-    assert [spec for spec, _ in made] == specs[:1] and work.happened[1:] == ["a"]
-    assert held(store) == []
+def test_a_run_that_another_took_over_is_left_to_it(store: Store) -> None:
+    specs = specs_of(store, "a", "b")
+    making = Making(store, lost={specs[0].key})
+    assert [spec for spec, _ in making.of(specs)] == specs[1:]
 
 
-def of_another(store: Store, monkeypatch: pytest.MonkeyPatch, spec: ModelRunSpec) -> Claims:
-    """Claim a run as a process of another machine does."""
+def test_the_runs_of_others_come_last(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = specs_of(store, "a", "b", "c")
     with monkeypatch.context() as patch:
         patch.setattr("opdb.store.claims.this_worker", lambda: "0123456789abcdef:7:1.00")
-        claims = Claims(store, "runs nvidia-h200", "GPU-9")
-    assert claims.take(spec.key)
-    return claims
-
-
-def test_the_runs_of_others_come_last_and_are_waited_for(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    specs = specs_of(store, "a", "b", "c", "d")
-    others = [of_another(store, monkeypatch, spec) for spec in specs[:2]]
-    waited: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        waited.append(seconds)
-        if len(waited) == 2:
-            save(store, specs[0])
-            others[0].give_back([specs[0].key])
-        if len(waited) == 3:
-            others[1].give_back([specs[1].key])
-
-    monkeypatch.setattr("opdb.workers.time.sleep", sleep)
-    work = Noting(POLICY)
-    made = [spec for spec, _ in work.run(store, specs, None, NOBODY)]
-    assert made == [specs[2], specs[3], specs[1]], "the other made the first"
-    assert waited == [1.0, 1.0, 1.0]
-
-
-QUICK = RunOptions(repeats=1)
-SHORT = DriverOptions(warmup_iters=1, iters=2, repeats=1)
-
-
-def serve(url: str, asked: Work[Any], specs: list[ModelRunSpec], both: Any, told: Any) -> None:
-    """Make the runs at the same time as the other process; tell which were made here."""
-    short.shorten()
-    workers.LOOK_EVERY_S = 0.02
-    with open_store(url, create=False) as store:
-        both.wait()
-        told.send([spec.key for spec, _ in asked.run(store, specs, "cpu", Progress())])
-
-
-def question(name: str, store: Store) -> tuple[Work[Any], list[ModelRunSpec]]:
-    board = detect("cpu").board
-    devices, boards = (board.device,), (board.uuid,)
-    phase: Any = "training" if name == "training" else "inference"
-    requests = [checked(ModelSpec("mlp", batch_size=size, phase=phase)) for size in (1, 2)]
-    workloads = [harvest(request) for request in requests]
-    for workload in workloads:
-        store.save_workload(workload)
-    pairs = [(r, w.key) for r, w in zip(requests, workloads, strict=True)]
-    if name == "training":
-        specs: list[ModelRunSpec] = [ModelRunSpec(*pair, "eager", boards, SHORT) for pair in pairs]
-        return DriverWork(ModelPolicy(devices, boards)), specs
-    specs = [ModelRunSpec(*pair, "eager", boards) for pair in pairs]
-    if name == "measure":
-        policy = AlikeRuns(devices, boards, options=QUICK).without_stored(store)
-        return ModelWork(policy, options=QUICK), specs
-    return ModelWork(ModelPolicy(devices, boards), options=QUICK), specs
-
-
-@pytest.mark.parametrize("name", ["measure", "training"])
-def test_two_processes_make_each_run_once(name: str, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'opdb.sqlite'}"
-    with open_store(url) as store:
-        asked, specs = question(name, store)
-        short.start_quickly()
-        context = multiprocessing.get_context("forkserver")
-        both = context.Barrier(2)
-        pipes = [context.Pipe(duplex=False) for _ in range(2)]
-        processes = [
-            context.Process(target=serve, args=(url, asked, specs, both, there))
-            for _, there in pipes
-        ]
-        for process in processes:
-            process.start()
-        for _, there in pipes:
-            there.close()
-        made = [key for here, _ in pipes for key in here.recv()]
-        for process in processes:
-            process.join()
-        assert sorted(made) == sorted(spec.key for spec in specs)
-        assert len(store.model_runs(setting=None)) == len(specs)
-        assert {run.outcome for run in store.model_runs(setting=None)} == {"ok"}
-        assert held(store) == []
-
-
-def test_a_run_that_is_asked_for_anew_is_made_however_many_are_stored(tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        asked, specs = question("build", store)
-        again, _ = question("measure", store)
-        assert asked.pending(store, specs) == again.pending(store, specs) == specs
-        [(spec, run)] = asked.run(store, specs[:1], "cpu", Progress())
-        assert asked.pending(store, specs) == specs[1:]
-        assert again.pending(store, specs) == specs[1:], "made since it was asked for"
-        assert question("measure", store)[0].pending(store, specs) == specs
-        assert list(asked.run(store, specs, "cpu", Progress(), may_begin=lambda spec: False)) == []
-        assert [spec.workload, "ok"] == [run.workload, run.outcome] and held(store) == []
+        other = Claims(store, "runs nvidia-h200", "GPU-9")
+    assert other.take(specs[0].key) and other.take(specs[1].key)
+    making = Making(store)
+    runs = making.of(specs)
+    assert next(runs)[0] == specs[2]
+    other.give_back([specs[1].key])
+    assert [spec for spec, _ in runs] == [specs[1]], "the other has the first still"

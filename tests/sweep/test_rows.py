@@ -22,7 +22,7 @@ from opdb.spec import ModelSpec
 from opdb.store import Claims, Store, open_store, schema
 from opdb.store.claims import held
 from opdb.studies.sweep import measuring as bench_sweep
-from opdb.studies.sweep.measuring import NOMINAL_S, SweepOptions, SweepWork, planned_seconds
+from opdb.studies.sweep.measuring import NOMINAL_S, SweepOptions, planned_seconds, sweep_work
 from opdb.studies.sweep.request import (
     SweepPolicy,
     SweepSpec,
@@ -244,7 +244,7 @@ def test_a_cell_that_another_worker_took_over_is_stored_once(
 
     monkeypatch.setattr(bench_sweep, "measure_cell", slow)
     options = SweepOptions(warm_up=1, measure=3, layers=False)
-    work = SweepWork(SweepPolicy((detect("cpu").device.slug,)), options=options)
+    work = sweep_work(SweepPolicy((detect("cpu").device.slug,)), options)
     found = list(work.run(store, [first, second], "cpu", Progress()))
     assert [cell for cell, _ in found] == [second]
     [of_first] = store.model_runs(first.workload, setting=first.setting)

@@ -32,19 +32,15 @@ def serve(*given: Any, token: Path | None = None) -> None:
     workers.serve(*given)
 
 
-def serve_until_a_run(*given: Any, token: Path, stop: int, all_die: bool = False) -> None:
-    """Work; the first that finds the token as it saves a run takes it and is sent the signal.
-
-    The run is not saved. With `all_die` the token stays.
-    """
+def serve_until_a_run(*given: Any, token: Path) -> None:
+    """Work; the first that finds the token as it saves a run takes it, and dies by kill -9."""
     shorten()
     save = Store.save_model_run
 
     def saved(store: Store, *given: Any) -> None:
         if token.exists():
-            if not all_die:
-                token.unlink()
-            os.kill(os.getpid(), stop)
+            token.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
         save(store, *given)
 
     Store.save_model_run = saved  # type: ignore[method-assign, assignment]

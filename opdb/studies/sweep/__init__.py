@@ -196,17 +196,16 @@ class Sweep:
         self, device: str | None, places: Sequence[WorkerDevice], options: SweepOptions
     ) -> list[str]:
         """Measure what is left, on one device or several; return why some of these failed."""
-        from opdb.studies.sweep.measuring import SweepWork
-        from opdb.workers import run_on_each
+        from opdb.bench.model import note_failure
+        from opdb.studies.sweep.measuring import sweep_work
 
-        work = SweepWork(self._policy, self._retry, options=options)
+        work = sweep_work(self._policy, options, retry=self._retry)
         left = work.pending(self._store, self._cells)
         if places:
-            return run_on_each(places, self._store, work, left, self._display, "sweep")
+            return work.run_on_each(places, self._store, left, self._display, "sweep")
         with self._display.progress(len(left), "sweep") as shown:
             for cell, run in work.run(self._store, left, device, shown):
-                if run.outcome not in ("ok", "unsupported"):
-                    shown.note(f"{cell.label}: {run.outcome}: {run.reason}")
+                note_failure(shown, cell, run)
         return []
 
     def write(self, output: Path) -> list[SweepRow]:

@@ -7,7 +7,8 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -62,18 +63,21 @@ class SweepOptions:
     layers: bool = True
 
 
-@dataclass(frozen=True)
-class SweepWork(CampaignWork[SweepSpec]):
-    """Runs of a sweep, the model at hand kept from size to size.
+def sweep_work(
+    policy: SweepPolicy, options: SweepOptions, *, retry: bool = False
+) -> CampaignWork[SweepSpec]:
+    """Return the runs of a sweep, the model at hand kept from size to size.
 
     Those of one model and size are best side by side: then they are measured in the same minute.
     """
+    return CampaignWork(policy, partial(_cell_measurer, options), retry)
 
-    options: SweepOptions = field(default_factory=SweepOptions)
 
-    def measurer(self, session: Session, store: Store) -> Callable[[SweepSpec], ModelRun]:
-        models = _Models(session, store)
-        return lambda spec: measure_cell(session, spec, models, self.options)
+def _cell_measurer(
+    options: SweepOptions, session: Session, store: Store
+) -> Callable[[SweepSpec], ModelRun]:
+    models = _Models(session, store)
+    return lambda spec: measure_cell(session, spec, models, options)
 
 
 class _Models:

@@ -118,12 +118,10 @@ class SweepPolicy(Policy[SweepSpec]):
     """A sweep counts the runs of its device under a named algorithm, whichever board made them."""
 
     retry = ("failed",)
-    waits = False
 
-    def runs(self, store: Store, spec: SweepSpec | None = None) -> list[RunState]:
-        workload, setting = (None, None) if spec is None else (spec.workload, spec.setting)
+    def runs(self, store: Store) -> list[RunState]:
         each = [
-            store.run_states(workload, device=device, setting=setting, naming=ALGORITHM_SETTING)
+            store.run_states(device=device, setting=None, naming=ALGORITHM_SETTING)
             for device in self.devices
         ]
         return [run for some in each for run in some if ALGORITHM_SETTING in run.setting]

@@ -19,7 +19,7 @@ from opdb.distribution import install
 from opdb.errors import InputError, OpdbError
 from opdb.files import check_writable
 from opdb.harvest.finding import note_harvest, workload_of
-from opdb.progress import Display, Progress
+from opdb.progress import Display
 from opdb.records import Json
 from opdb.runs import RunTable
 from opdb.studies.train.rows import (
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from opdb.spec import ModelSpec
     from opdb.store import Store
     from opdb.studies.train.rows import Combination
-    from opdb.studies.train.running import MatrixWork
 
 PANEL = "studies"
 
@@ -96,48 +95,39 @@ class TrainingMatrix:
         return document, words
 
     def train(self, display: Display) -> list[str]:
-        works = [
-            self._work(place, display) for place in dict.fromkeys(c.place for c in self._cells)
-        ]
-        left = [
-            (work, work.pending(self._store, [c for c in self._cells if c.place == work.place]))
-            for work in works
-        ]
-        for _, cells in left:
-            for cell in cells:
-                self._request_of(cell)  # what cannot be asked for is told before anything runs
-        failures: list[str] = []
-        with display.progress(sum(len(cells) for _, cells in left), "matrix") as shown:
-            for work, cells in left:
-                failures += self._made(work, cells, shown)
-        return failures
-
-    def _work(self, place: BackendDevice, display: Display) -> MatrixWork:
         from opdb.bench.harvests import measuring
-        from opdb.studies.train.running import MatrixWork
+        from opdb.studies.train.running import trained_at
 
         def key_of(request: ModelSpec) -> str:
             stored = workload_of(self._store, request, measuring())
             note_harvest(display.note, stored.found, stored.stale)
             return stored.workload.key
 
-        return MatrixWork(
-            self._policy,
-            self._retry,
-            self._again,
-            place=place,
-            request_of=self._request_of,
-            workload_of=key_of,
-        )
-
-    def _made(self, work: MatrixWork, cells: Sequence[TrainingSpec], shown: Progress) -> list[str]:
-        failures = []
-        for cell, came in work.run(self._store, cells, None, shown):
-            if isinstance(came, OpdbError):
-                failures.append(f"{cell.label}: {came}")
-                shown.note(failures[-1])
-            elif came.outcome != "ok":
-                shown.note(f"{cell.label}: {came.outcome}: {came.reason}")
+        table = RunTable(self._policy, self._policy.runs(self._store))
+        left = table.pending(self._cells, retry=self._retry, again=self._again)
+        for cell in left:
+            self._request_of(cell)  # what cannot be asked for is told before anything runs
+        failures: list[str] = []
+        with display.progress(len(left), "matrix") as shown:
+            for place in dict.fromkeys(cell.place for cell in left):
+                cells = [cell for cell in left if cell.place == place]
+                made = trained_at(
+                    place,
+                    self._store,
+                    self._policy,
+                    cells,
+                    shown,
+                    self._request_of,
+                    key_of,
+                    retry=self._retry,
+                    again=self._again,
+                )
+                for cell, came in made:
+                    if isinstance(came, OpdbError):
+                        failures.append(f"{cell.label}: {came}")
+                        shown.note(failures[-1])
+                    elif came.outcome != "ok":
+                        shown.note(f"{cell.label}: {came.outcome}: {came.reason}")
         return failures
 
     def report(self, failures: Sequence[str] = (), *, states: bool = False) -> MatrixReport:

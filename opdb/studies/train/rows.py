@@ -365,11 +365,9 @@ class MatrixPolicy(Policy[TrainingSpec]):
     """A matrix counts the runs of a device that have its label and were made with its options."""
 
     retry = ("failed", "out of memory")
-    waits = False
 
-    def runs(self, store: Store, spec: TrainingSpec | None = None) -> list[RunState]:
-        devices = self.devices if spec is None else (spec.place.device,)
-        each = [store.run_states(device=name, setting=None, naming="label") for name in devices]
+    def runs(self, store: Store) -> list[RunState]:
+        each = [store.run_states(device=d, setting=None, naming="label") for d in self.devices]
         return [run for some in each for run in some if isinstance(run.facts.get("label"), str)]
 
     def scope(self, device: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from opdb.bench.driver import tell_cublas, train, why_no_amp, why_no_mps
@@ -13,13 +12,14 @@ from opdb.bench.session import detect
 from opdb.commands._figures import blank_figure, png_of
 from opdb.errors import CannotMeasureError, ClaimLostError, DatabaseError, InputError, OpdbError
 from opdb.processes import DiedError, done_apart
+from opdb.progress import Progress
 from opdb.records import Outcome
 from opdb.runs import DriverOptions
 from opdb.spec import ModelSpec
 from opdb.store import Claims, Store, open_store
 from opdb.store.database import Claim
-from opdb.studies.train.rows import BackendDevice, JoinedRuns, TrainingSpec
-from opdb.workers import Make, Work, cuda_devices
+from opdb.studies.train.rows import BackendDevice, JoinedRuns, MatrixPolicy, TrainingSpec
+from opdb.workers import cuda_devices, runs_made
 
 
 @dataclass(frozen=True)
@@ -41,37 +41,37 @@ class Trained:
     reason: str | None
 
 
-@dataclass(frozen=True)
-class MatrixWork(Work[TrainingSpec]):
-    """Trainings of a matrix at one place, each in a process of its own.
+def trained_at(
+    place: BackendDevice,
+    store: Store,
+    policy: MatrixPolicy,
+    cells: Sequence[TrainingSpec],
+    shown: Progress,
+    request_of: Callable[[TrainingSpec], ModelSpec],
+    workload_of: Callable[[ModelSpec], str],
+    *,
+    retry: bool = False,
+    again: bool = False,
+) -> Iterator[tuple[TrainingSpec, Trained | OpdbError]]:
+    """Run the trainings of a matrix at one place, each in a process of its own.
 
     `workload_of` returns the key of what a request trains, harvested and stored. A training that
     cannot be made or stored ends with the error.
     """
 
-    place: BackendDevice = field(kw_only=True)
-    request_of: Callable[[TrainingSpec], ModelSpec] = field(kw_only=True)
-    workload_of: Callable[[ModelSpec], str] = field(kw_only=True)
+    def make(spec: TrainingSpec) -> Trained | OpdbError:
+        try:
+            request = request_of(spec)
+            workload, claim = workload_of(request), claims.claim(spec.key)
+            training = Training(request, workload, spec.place.backend, spec.options, claim)
+            return train_alone(training, store.url, claims.renew_when_due)
+        except DatabaseError:
+            raise
+        except (InputError, DiedError, ClaimLostError) as error:
+            return error
 
-    @contextmanager
-    def opened(
-        self, store: Store, device: str | None, workers: int
-    ) -> Iterator[tuple[str, str, Make[TrainingSpec]]]:
-        """Open nothing: a GPU belongs to the process that trains; see `Work.opened`."""
-
-        def make(spec: TrainingSpec, claims: Claims) -> Trained | OpdbError:
-            try:
-                request = self.request_of(spec)
-                workload, claim = self.workload_of(request), claims.claim(spec.key)
-                backend = spec.place.backend
-                training = Training(request, workload, backend, spec.options, claim)
-                return train_alone(training, store.url, claims.renew_when_due)
-            except DatabaseError:
-                raise
-            except (InputError, DiedError, ClaimLostError) as error:
-                return error
-
-        yield self.place.device, self.place.board, make
+    with Claims(store, policy.scope(place.device), place.board) as claims:
+        yield from runs_made(store, claims, policy, cells, make, shown, retry=retry, again=again)
 
 
 def places(backends: Collection[str]) -> dict[str, BackendDevice]:

@@ -1,9 +1,8 @@
 """Whether a workload fits on a device, and whether its weights stay in the L2.
 
-A harvest records all of it (`PassMemory`) but the optimizer's state. Workloads that were harvested
-before that have bounds, counted from their calls. The libraries' workspaces, the driver's context
-and the allocator's rounding are not counted (docs/predict.md). Every command states the memory that
-`memory_of` finds.
+A harvest records all of it (`PassMemory`) but the optimizer's state. The libraries' workspaces, the
+driver's context and the allocator's rounding are not counted (docs/predict.md). Every command
+states the memory that `memory_of` finds.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from functools import cache, cached_property
 from opdb.growth import cache_bytes
 from opdb.kinds import KINDS, get_kind
 from opdb.kinds.view import is_spec, spec_bytes
-from opdb.records import Configuration, Device, Json, PassMemory, Workload, canonical_json
+from opdb.records import Configuration, Device, Json, PassMemory, Workload
 
 # What one pass of a workload touches, and whether its weights stay in the L2 until the next.
 #
@@ -95,20 +94,22 @@ class Optimizer:
     step_bytes: int = 0
 
 
+NOTHING = PassMemory(0, 0, 0, 0, 0)
+
+
 @dataclass(frozen=True)
 class Memory:
     """The memory of a workload on a device, in bytes.
 
-    `at_most_bytes` is an upper bound: it equals `needed_bytes`, unless `reason` says why both are
-    only bounds. `device_bytes` is None where the device's memory is not known. `cache_bytes` of the
-    weights and buffers seen have the batch in their shape: keys and values, above all.
+    `device_bytes` is None where the device's memory is not known. `cache_bytes` of the weights and
+    buffers seen have the batch in their shape: keys and values, above all. Where a harvest recorded
+    no memory, `reason` says so and nothing of it is known.
     """
 
     seen: PassMemory
     cache_bytes: int
     optimizer: Optimizer
     batch_size: int
-    at_most_bytes: int
     device_bytes: int | None
     reason: str | None = None
 
@@ -118,16 +119,15 @@ class Memory:
 
     @cached_property
     def needed_bytes(self) -> int:
-        """The memory that it needs; a lower bound where there is a `reason`."""
-        return needed(self.seen, self.optimizer)
+        seen, optimizer = self.seen, self.optimizer
+        at_peak = max(seen.peak_bytes, seen.gradient_bytes + optimizer.step_bytes)
+        return seen.weight_bytes + seen.input_bytes + optimizer.state_bytes + at_peak
 
     @property
     def fits(self) -> bool | None:
-        if self.device_bytes is None:
+        if self.device_bytes is None or self.reason is not None:
             return None
-        if self.needed_bytes > self.device_bytes:
-            return False
-        return True if self.at_most_bytes <= self.device_bytes else None
+        return self.needed_bytes <= self.device_bytes
 
     @property
     def largest_batch(self) -> int | None:
@@ -151,36 +151,27 @@ class Memory:
         return min(largest, default=None)
 
 
-def needed(seen: PassMemory, optimizer: Optimizer) -> int:
-    at_peak = max(seen.peak_bytes, seen.gradient_bytes + optimizer.step_bytes)
-    return seen.weight_bytes + seen.input_bytes + optimizer.state_bytes + at_peak
-
-
 def memory_of(workload: Workload, device: Device) -> Memory:
     """Return the memory of a workload on a device.
 
     A step with a dynamic cache makes a longer one and drops what it found, which opdb alone keeps,
     to repeat the step: the cache counts once.
     """
-    least = most = workload.memory
-    held, reason = cache_bytes(workload), None
-    if least is None or most is None:
-        least, most = _bounds(workload)
-        held, reason = 0, NOT_RECORDED
-    elif workload.inputs.get("generation", {}).get("cache") == "dynamic":
-        least = most = replace(
-            least,
-            activation_bytes=max(0, least.activation_bytes - held),
-            peak_bytes=max(0, least.peak_bytes - held),
+    seen = workload.memory
+    held = 0 if seen is None else cache_bytes(workload)
+    if seen is not None and workload.inputs.get("generation", {}).get("cache") == "dynamic":
+        seen = replace(
+            seen,
+            activation_bytes=max(0, seen.activation_bytes - held),
+            peak_bytes=max(0, seen.peak_bytes - held),
         )
     return Memory(
-        seen=least,
+        seen=seen or NOTHING,
         cache_bytes=held,
-        optimizer=(optimizer := _optimizer(workload)),
+        optimizer=_optimizer(workload),
         batch_size=workload.batch_size,
-        at_most_bytes=needed(most, optimizer),
         device_bytes=device.memory_bytes,
-        reason=reason,
+        reason=NOT_RECORDED if seen is None else None,
     )
 
 
@@ -203,46 +194,6 @@ def _optimizer(workload: Workload) -> Optimizer:
 
 def _trained_bytes(update: Configuration) -> int:
     return sum(spec_bytes(spec) for spec in _specs(list(update.inputs["params"])))
-
-
-def _bounds(workload: Workload) -> tuple[PassMemory, PassMemory]:
-    """Return the least and the most memory that a pass takes, counted from its calls.
-
-    Equal layers may be one that is called again, or several. Of activations the inputs and outputs
-    of one call are live at once; at most it is all that calls move, and as much for gradients.
-    """
-    updates = {c for c in workload.occurrences() if c.pass_name == "update"}
-    passes = {
-        c: count
-        for c, count in workload.occurrences().items()
-        if c.pass_name == "forward" and c.kind in KINDS
-    }
-    trained = sum(map(_trained_bytes, updates))
-    inputs = sum(map(spec_bytes, _specs(dict(workload.inputs))))
-    distinct = {canonical_json(spec): spec_bytes(spec) for c in passes for spec in _weights(c)}
-    at_once = max(0, max(map(_at_once, passes), default=0) - inputs)
-    moved = sum(count * bytes_moved(c) for c, count in passes.items()) * (2 if updates else 1)
-    weights = sum(count * _weight_bytes(c) for c, count in passes.items())
-    return (
-        PassMemory(trained or sum(distinct.values()), inputs, at_once, trained, at_once),
-        PassMemory(max(trained, weights), inputs, moved, trained, moved + trained),
-    )
-
-
-def _at_once(configuration: Configuration) -> int:
-    given = [s for s in _specs(dict(configuration.inputs)) if s.get("role") != "weight"]
-    made = KINDS[configuration.kind].activation_bytes(configuration)
-    return sum(map(spec_bytes, given)) + made
-
-
-def _weight_bytes(configuration: Configuration) -> int:
-    """Return the bytes of a call's weights: for layers given by their sizes, those read."""
-    whole = sum(map(spec_bytes, _weights(configuration)))
-    return max(whole, weight_bytes(configuration))
-
-
-def _weights(configuration: Configuration) -> list[dict[str, Json]]:
-    return [s for s in _specs(dict(configuration.inputs)) if s.get("role") == "weight"]
 
 
 def _specs(value: Json) -> list[dict[str, Json]]:

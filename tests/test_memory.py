@@ -69,15 +69,11 @@ def test_an_optimizer_holds_its_state(call: Call, optimizer: Optimizer) -> None:
     assert stepping == expected
 
 
-def test_of_a_harvest_without_memory_there_are_bounds_from_its_calls() -> None:
+def test_where_a_harvest_recorded_none_it_is_not_known() -> None:
     memory = stored(None, 150 * GIGA)
-    assert memory.reason is not None and memory.fits is True and memory.largest_batch is None
-    assert 0 < memory.needed_bytes < memory.at_most_bytes
-    between = (memory.needed_bytes + memory.at_most_bytes) // 2
-    unsure = stored(None, between)
-    assert unsure.fits is None and memory_line(unsure).startswith("may not fit: ")
-    assert stored(None, memory.needed_bytes - 1).fits is False
-    assert memory_document(unsure)["bounds"] == unsure.reason
+    assert memory.fits is None and memory.largest_batch is None
+    assert memory_line(memory).startswith("memory: not known (harvested before memory")
+    assert memory_document(memory)["reason"] == memory.reason
 
 
 def test_what_has_the_batch_in_its_shape_grows_with_it() -> None:

@@ -7,11 +7,10 @@ import math
 import random
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TypeAlias
 
 from opdb.algorithms.names import Algorithm
 from opdb.bench.session import current_settings
@@ -32,8 +31,7 @@ from opdb.records import (
     Role,
     Weights,
 )
-from opdb.store import Claims, ConfigurationFilter, MissingVisits, Repeated, Store, VisitFilter
-from opdb.store.database import Claim
+from opdb.store import ConfigurationFilter, MissingVisits, Repeated, Store, VisitFilter
 
 ROUNDS = 2
 """Good visits wanted of a configuration of no model: two in different random rounds beat one long
@@ -659,64 +657,3 @@ class Benched:
             for cost in costs
             if cost.setting == setting_of[key] and cost.estimator == ESTIMATOR
         ]
-
-
-# Which visits of a plan this worker makes, where others work on the same list.
-#
-# A configuration is claimed when its first visit comes up, and kept to the end: all its visits are
-# made on one board. What a plan holds may be out of date by then, so what is left of a
-# configuration is asked again once it is claimed.
-
-Lacking: TypeAlias = Callable[[Configuration], Iterable[VisitRequest]]
-"""Says which visits of a configuration are lacking now, each as often as it is wanted."""
-
-
-class RoundShare:
-    """One worker's share of rounds, claimed job by job."""
-
-    def __init__(self, claims: Claims) -> None:
-        self._claims = claims
-        self._planned: dict[str, Counter[VisitRequest]] = {}
-        self._spare: Counter[VisitRequest] = Counter()
-        self._lacking: Lacking = lambda configuration: ()
-        self.missed: set[str] = set()
-        """Configurations (keys) that were another worker's when they came up."""
-
-    def begin(self, jobs: Iterable[VisitRequest], lacking: Lacking) -> None:
-        self._planned, self._spare, self._lacking = {}, Counter(), lacking
-        for job in jobs:
-            self._planned.setdefault(job.configuration.key, Counter())[job] += 1
-
-    def unclaimed(self, jobs: Iterable[VisitRequest]) -> list[VisitRequest]:
-        found, others = [], self._claims.others()
-        for job in jobs:
-            if job.configuration.key in others:
-                self.missed.add(job.configuration.key)
-            else:
-                found.append(job)
-        return found
-
-    def is_mine(self, job: VisitRequest) -> bool:
-        """Return whether this worker is to make a visit now; claims what nobody has."""
-        task = job.configuration.key
-        if not self._claims.has(task):
-            if not self._claims.take(task):
-                self.missed.add(job.configuration.key)
-                return False
-            left = Counter(self._lacking(job.configuration))
-            for each, planned in self._planned[task].items():
-                self._spare[each] = max(0, planned - left[each])
-            if not left:
-                self._claims.give_back([task])
-        self._claims.renew_when_due()
-        if self._spare[job]:
-            self._spare[job] -= 1
-            return False
-        return True
-
-    def claim(self, job: VisitRequest) -> Claim:
-        return self._claims.claim(job.configuration.key)
-
-    def lose(self, job: VisitRequest) -> None:
-        self._claims.give_back([job.configuration.key])
-        self.missed.add(job.configuration.key)

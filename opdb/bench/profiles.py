@@ -109,7 +109,7 @@ def _profile(
     reasons = _reasons(result)
     if len(reasons) < len(configurations):
         raise CannotMeasureError("the program under ncu ended before its last call")
-    read = read_report(text, lens.tool.name, decimal=".")
+    read = read_report(text, lens.tool.name)
     made = [c for c in configurations if reasons[c.key] is None]
     profiles = read.profiles(
         made,

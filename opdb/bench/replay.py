@@ -409,7 +409,6 @@ def observe(
         counter_edges=reading.counter_edges,
         clock_samples_hz=reading.clock_samples_hz,
         temperature_c=reading.temperature_c,
-        utilization=reading.utilization,
     )
     return Observation(stretch, reading, idle.waited / len(times), idle.outrun / len(times))
 

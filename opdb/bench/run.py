@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -29,8 +29,6 @@ from opdb.bench.plan import (
     MAX_ROUNDS,
     ROUNDS,
     BenchRequest,
-    Lacking,
-    RoundShare,
     SumsReached,
     benched_in,
     further,
@@ -54,7 +52,7 @@ from opdb.progress import Display, Progress
 from opdb.records import Board, Call, Campaign, Configuration, Cost, Visit, Workload
 from opdb.store import Claims, Store, open_store, take_in
 from opdb.store.deriving import derive_costs
-from opdb.units import plural, show
+from opdb.units import plural
 from opdb.workers import ALONE, Crew, WorkerDevice, on_each
 
 MAX_FAILURES_IN_A_ROW = 8
@@ -79,7 +77,7 @@ class BenchResult:
     `costs_s` is device time by configuration (key). `reached` is of operators, `sums` of the models
     whose sums were to be precise, None where nothing was to do. `rejected` counts visits kept and
     not counted, `refused` the configurations that an algorithm could not run, by its name and why.
-    `elsewhere` are the configurations (keys) that other workers were at when they came up.
+    `elsewhere` are the configurations (keys) that other workers had when they came up.
     """
 
     campaign: str | None
@@ -95,7 +93,7 @@ class BenchResult:
     reached: Reached | None = None
     sums: SumsReached | None = None
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
-    elsewhere: frozenset[str] = frozenset()
+    elsewhere: set[str] = field(default_factory=set)
 
     @property
     def configurations(self) -> int:
@@ -232,7 +230,7 @@ class BenchCampaign:
         session: Session,
         store: Store,
         request: BenchRequest,
-        share: RoundShare,
+        claims: Claims,
         budget: Budget,
         display: Display,
         crew: Crew,
@@ -242,7 +240,7 @@ class BenchCampaign:
         """Make what is asked of a campaign; the calls `unheard` are those that lack host times."""
         self._session, self._store, self._request = session, store, request
         self._host_session = session  # host times stay with the campaign that a bench opens
-        self._share, self._budget, self._display, self._crew = share, budget, display, crew
+        self._claims, self._budget, self._display, self._crew = claims, budget, display, crew
         self._result, self._unheard = result, unheard
         # Where others measure on the host, the first host times are taken while they wait.
         self._moments = Moments(unheard, self._hear, MOMENTS - (crew.workers > 1))
@@ -252,6 +250,7 @@ class BenchCampaign:
         self._known: dict[VisitRequest, VisitRequest] = {}
         self._redone: Counter[VisitRequest] = Counter()
         self._failed: set[tuple[str, str | None]] = set()
+        self._made_elsewhere: set[str] = set()
         self._failures = 0
 
     def run(self, todo: Sequence[VisitRequest]) -> None:
@@ -288,8 +287,7 @@ class BenchCampaign:
         store, request, board = self._store, self._request, self._board
         self.anchors.at_an_end()
         _freeze()  # these visits have imported what all visits need
-        going_on = self.make(todo, self._lacking)
-        going_on = going_on and self._visit_what_was_given_up()
+        going_on = self.make(todo, lacks=self._lacks)
         for number in range(request.rounds or 1, MAX_ROUNDS):
             if not going_on:
                 break
@@ -302,45 +300,44 @@ class BenchCampaign:
                 f"not within {100 * asked:g} % yet: "
                 f"{plural(len(jobs), 'configuration')}; a further round"
             )
-            going_on = self.make(jobs, self._lacking_further)
+            going_on = self.make(jobs)
         self.anchors.at_an_end()
 
-    def _visit_what_was_given_up(self) -> bool:
-        """Visit what other workers had and did not finish; False when the time was up first."""
-        if not self._share.missed:
-            return True
-        asked = replace(self._request, configurations=sorted(self._share.missed))
-        self._share.missed.clear()
-        left = _planned(self._store, self._board, asked)
-        return self.make(self._share.unclaimed(left), self._lacking)
-
-    def _lacking(self, configuration: Configuration) -> list[VisitRequest]:
+    def _lacks(self, configuration: Configuration) -> bool:
         asked = replace(self._request, configurations=[configuration.key])
-        return _planned(self._store, self._board, asked)
+        return bool(_planned(self._store, self._board, asked))
 
-    def _lacking_further(self, configuration: Configuration) -> list[VisitRequest]:
-        asked = replace(self._request, configurations=[configuration.key])
-        benched = benched_in(self._store, self._board, asked)
-        return [
-            job for each in benched for job in each.further_round([configuration.key], asked.seed)
-        ]
-
-    def make(self, jobs: Sequence[VisitRequest], lacking: Lacking) -> bool:
+    def make(
+        self,
+        jobs: Sequence[VisitRequest],
+        lacks: Callable[[Configuration], bool] = lambda configuration: True,
+    ) -> bool:
         """Make visits, and what was rejected once more; False when the time was up first.
 
-        `lacking` is asked of each configuration once it is claimed: others may have been there.
+        A configuration is claimed when its first visit comes up, and kept to the end: all its
+        visits are made on one board. `lacks` says then whether others have left any.
         """
-        if not jobs:
-            return True
-        self._share.begin(jobs, lacking)
         self._begun, self._planned = 0, len(jobs)
-        again = self._visited(jobs)
+        again = self._visited(jobs, lacks) if jobs else []
         while again:
             self._display.note(f"rejected and made again: {plural(len(again), 'visit')}")
-            again = self._visited(again)
+            again = self._visited(again, lacks)
         return again is not None
 
-    def _visited(self, jobs: Sequence[VisitRequest]) -> list[VisitRequest] | None:
+    def _is_mine(self, job: VisitRequest, lacks: Callable[[Configuration], bool]) -> bool:
+        task = job.configuration.key
+        if not self._claims.has(task):
+            if not self._claims.take(task):
+                self._result.elsewhere.add(task)
+                return False
+            if not lacks(job.configuration):
+                self._made_elsewhere.add(task)
+        self._claims.renew_when_due()
+        return task not in self._made_elsewhere
+
+    def _visited(
+        self, jobs: Sequence[VisitRequest], lacks: Callable[[Configuration], bool]
+    ) -> list[VisitRequest] | None:
         """Make visits; return what was rejected and may be redone, None when the time was up."""
         again = []
         with self._display.progress(len(jobs), "bench") as self._shown:
@@ -352,7 +349,7 @@ class BenchCampaign:
                 self._moments.until(max(self._begun / self._planned, self._budget.share))
                 if (job.configuration.key, job.algorithm) in self._failed:
                     continue
-                if not self._share.is_mine(job):
+                if not self._is_mine(job, lacks):
                     continue
                 self._measure_base_power_when_due()
                 self.anchors.when_due()
@@ -375,16 +372,21 @@ class BenchCampaign:
         request = self._known.get(same, same)
         made = visit(self._session, request)
         kept = [self._as_stored(one, job) for one in made]
+        task = job.configuration.key
         try:
             for one in kept:
-                self._store.save_visit(one, self._share.claim(job))
+                self._store.save_visit(one, self._claims.claim(task))
         except ClaimLostError as error:
             self._shown.note(str(error))
-            self._share.lose(job)
+            self._claims.give_back([task])
+            self._result.elsewhere.add(task)
             return None
         self._result.count(kept, job.algorithm)
         last = kept[-1]
-        self._show(job.configuration, last, math.fsum(one.cost_s for one in kept))
+        self._shown.doing(job.configuration.title)
+        if last.outcome != "ok":
+            self._shown.note(f"{job.configuration.title}: {last.outcome}: {last.reason}")
+        self._shown.done()
         self._known[same] = replace(request, duty=duty_after(made), kernels=last.kernels)
         if last.outcome != "ok":
             # A second round would not change it.
@@ -397,31 +399,12 @@ class BenchCampaign:
             )
         return last
 
-    def _show(self, configuration: Configuration, last: Visit, cost_s: float) -> None:
-        seen = [configuration.title, f"{show(cost_s, 's', digits=2)} a visit", *readings(last)]
-        self._shown.doing(", ".join(seen))
-        if last.outcome != "ok":
-            self._shown.note(f"{configuration.title}: {last.outcome}: {last.reason}")
-        self._shown.done()
-
     def _as_stored(self, one: Visit, job: VisitRequest) -> Visit:
         """Return a visit with its role and what is said of it; a failure is never a duplicate."""
         one = replace(one, flags=(*one.flags, *self.anchors.flags))
         if one.role == "measurement" and one.outcome == "ok":
             one = replace(one, role=job.role)
         return marked(one, self._session.platform.device)
-
-
-def readings(visit: Visit) -> Iterator[str]:
-    """Yield the mean power and clock of the board in a visit; nothing that no meter read.
-
-    They are those of the visit's own samples: to ask the driver meanwhile would disturb it.
-    """
-    stretch = visit.stretch
-    if stretch is not None and stretch.power_samples:
-        yield show(statistics.fmean(power_w for _, power_w in stretch.power_samples), "W", digits=3)
-    if stretch is not None and stretch.clock_samples_hz:
-        yield show(statistics.fmean(stretch.clock_samples_hz), "Hz", digits=3)
 
 
 # Operators measured in every campaign, so that boards can be compared and drift be seen.
@@ -571,8 +554,9 @@ def bench(store: Store, request: BenchRequest, display: Display, crew: Crew = AL
     # A list is its device's, and the device's boards share it, or a board's own.
     scope = board.uuid if request.this_board else board.device
     with Claims(store, scope, board.uuid) as claims:
-        share = RoundShare(claims)
-        todo = share.unclaimed(_planned(store, board, request))
+        others, planned = claims.others(), _planned(store, board, request)
+        todo = [job for job in planned if job.configuration.key not in others]
+        result.elsewhere |= {job.configuration.key for job in planned} & others
         unheard = _without_host_times(store, platform, request)
         if not todo:
             derive_costs(store, board.uuid)  # a bench that was killed has not come to it
@@ -585,9 +569,8 @@ def bench(store: Store, request: BenchRequest, display: Display, crew: Crew = AL
                     if said is not None:
                         display.note(said)
                 BenchCampaign(
-                    session, store, request, share, budget, display, crew, result, unheard
+                    session, store, request, claims, budget, display, crew, result, unheard
                 ).run(todo)
-        result.elsewhere = frozenset(share.missed)
     if result.campaign is not None:
         result.reached = _reached(store, board, request, result)
         sums = [sum_ for each in benched_in(store, board, request) for sum_ in each.sums]

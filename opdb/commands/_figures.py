@@ -32,7 +32,9 @@ from opdb.units import plural, rounded, show, show_ratio
 
 
 def memory_document(memory: Memory) -> Json:
-    """Return a workload's memory as JSON; of bounds, `needed_bytes` is the lower one."""
+    """Return a workload's memory as JSON."""
+    if memory.reason is not None:
+        return {"device_bytes": memory.device_bytes, "reason": memory.reason}
     seen = memory.seen
     return {
         "weight_bytes": memory.weight_bytes,
@@ -42,30 +44,21 @@ def memory_document(memory: Memory) -> Json:
         "gradient_bytes": seen.gradient_bytes,
         "optimizer_bytes": memory.optimizer.state_bytes,
         "needed_bytes": memory.needed_bytes,
-        "at_most_bytes": memory.at_most_bytes,
         "device_bytes": memory.device_bytes,
         "largest_batch": memory.largest_batch,
-        "bounds": memory.reason,
     }
 
 
-_FITS = {True: "memory", False: "does not fit", None: "may not fit"}
-
-
 def memory_line(memory: Memory) -> str:
-    """Return in one line what a workload needs, what the device has, and what fits.
-
-    It begins with "does not fit", or "may not fit", where that is so.
-    """
-    fits, has = memory.fits, f"the device has {show(memory.device_bytes, 'B', digits=3)}"
-    if memory.device_bytes is None:
-        fits, has = True, "of a device whose memory is not known"
+    """Return in one line what a workload needs, what the device has, and what fits."""
     if memory.reason is not None:
-        needs = f"{_shown(memory.needed_bytes)} to {_shown(memory.at_most_bytes)}"
-        of = "bounds from its calls" if memory.fits else f"bounds from its calls: {memory.reason}"
-    else:
-        needs, of = f"about {_shown(memory.needed_bytes)}", _parts(memory)
-    return f"{_FITS[fits]}: needs {needs}, {has} ({of}){largest(memory.largest_batch)}"
+        return f"memory: not known ({memory.reason})"
+    has = f"the device has {show(memory.device_bytes, 'B', digits=3)}"
+    if memory.device_bytes is None:
+        has = "of a device whose memory is not known"
+    fits = "does not fit" if memory.fits is False else "memory"
+    needs = f"about {_shown(memory.needed_bytes)}"
+    return f"{fits}: needs {needs}, {has} ({_parts(memory)}){largest(memory.largest_batch)}"
 
 
 def _parts(memory: Memory) -> str:

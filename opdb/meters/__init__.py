@@ -36,8 +36,7 @@ class Reading:
     `power_samples` are (seconds since the window began, watts). `counter_edges` are (seconds since
     the window began, joules since the first edge), one for each update of an energy counter that
     fell into the window. `throttle_reasons` are the driver's own words for why the clock was held
-    back. `utilization` is the share of the window (0 to 1) in which the driver saw a kernel run, as
-    its tools show it; None where it has no sample. Where there is no power, `reason` says why.
+    back. Where there is no power, `reason` says why.
     """
 
     power_samples: tuple[tuple[float, float], ...] = ()
@@ -45,7 +44,6 @@ class Reading:
     clock_samples_hz: tuple[float, ...] = ()
     temperature_c: float | None = None
     throttle_reasons: tuple[str, ...] = ()
-    utilization: float | None = None
     reason: str | None = None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 import re
 import shutil
@@ -338,8 +337,8 @@ _UNITS = {
 µ is there as the sign of micro (U+00B5) and as a letter (U+03BC).
 """
 
-_MARKS = {".": ",", ",": "."}
-"""What may mark decimals, and what marks thousands then."""
+_NUMBER = re.compile(r"[-+]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d+)?([eE][-+]?\d+)?")
+"""A number as ncu prints it in English, with or without commas between thousands."""
 
 
 def call_range(configuration: str) -> str:
@@ -409,15 +408,13 @@ class CounterReport:
         ]
 
 
-def read_report(text: str, source: str, decimal: str | None = None) -> CounterReport:
+def read_report(text: str, source: str) -> CounterReport:
     """Read the CSV of a report's raw page; lines of the profiler before and after are skipped.
 
-    `source` names the text in messages. Its numbers tell what marks their decimals, a dot or a
-    comma, unless `decimal` says so.
+    `source` names the text in messages.
 
     Raises:
-        InputError: it is no such CSV, a number in it is none or may be two, or no call in it is
-            named.
+        InputError: it is no such CSV, a number in it is none, or no call in it is named.
     """
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID","')), None)
@@ -436,12 +433,10 @@ def read_report(text: str, source: str, decimal: str | None = None) -> CounterRe
     if "Kernel Name" not in header or len(rows) < 2:
         length = plural(len(lines) - start, "line")
         raise InputError(f"{source}: no kernel in it: it has {length}")
-    return _read(header, rows[1:], source, decimal)
+    return _read(header, rows[1:], source)
 
 
-def _read(
-    header: list[str], printed: list[list[str]], source: str, decimal: str | None
-) -> CounterReport:
+def _read(header: list[str], printed: list[list[str]], source: str) -> CounterReport:
     units, *rows = printed
     ranges = [n for n, name in enumerate(header) if "Range:" in name]
     columns = {
@@ -452,9 +447,6 @@ def _read(
         raise InputError(f"{source}: {there}; expected {len(header)}, one a column")
     report = CounterReport(source, {name: units[n] for name, n in columns.items()})
     scales = {name: _UNITS.get(unit.lower(), ("", 1.0))[1] for name, unit in report.units.items()}
-    whole = [row for row in rows if len(row) == len(header)]
-    marks = {_mark(row[n]) for row in whole for n in columns.values()} - {None}
-    decimal = decimal or (marks.pop() if len(marks) == 1 else None)
     for number, row in enumerate(rows):
         where = f"{source}, kernel {number}"
         if len(row) != len(header):
@@ -468,8 +460,7 @@ def _read(
             report.board = _same_board(report.board, Board(on[1], on[2]), where)
             report.measured_at = report.measured_at or on[3]
         values = {
-            name: _value(row[n], decimal, scales[name], f"{where}, {name}")
-            for name, n in columns.items()
+            name: _value(row[n], scales[name], f"{where}, {name}") for name, n in columns.items()
         }
         kernels = report.calls.setdefault(called[1], [])
         kernels.append(KernelCounts(row[header.index("Kernel Name")], values))
@@ -487,37 +478,14 @@ def _same_board(known: Board | None, found: Board, where: str) -> Board:
     return found
 
 
-def _mark(field: str) -> str | None:
-    """Return what marks the decimals of a number: "." or ","; None where it does not tell.
-
-    One mark before three digits may mark thousands, too.
-    """
-    marks = [sign for sign in field if sign in _MARKS]
-    if len({*marks}) == 1 < len(marks):
-        return _MARKS[marks[0]]
-    if not marks or re.fullmatch(r"[-+]?[1-9]\d{0,2}[.,]\d{3}", field.strip()):
-        return None
-    return marks[-1]
-
-
-def _value(field: str, decimal: str | None, scale: float, where: str) -> float | None:
+def _value(field: str, scale: float, where: str) -> float | None:
     if field.strip().lower() in _MISSING:
         return None
-    if decimal is None and {*field} & _MARKS.keys():
+    if not _NUMBER.fullmatch(field.strip()):
         raise InputError(
-            f"{where}: {field[:40]!r} may have a decimal mark or one of thousands: the numbers of "
-            "the file do not tell, or contradict each other; print it with LC_ALL=C and "
-            "--print-units base"
+            f"{where}: {field[:40]!r} is no number; print it with LC_ALL=C and --print-units base"
         )
-    whole, mark, rest = field.strip().partition(decimal or ".")
-    grouped = re.fullmatch(rf"[-+]?\d{{1,3}}(\{_MARKS[decimal or '.']}\d{{3}})+", whole)
-    try:
-        value = float((re.sub("[.,]", "", whole) if grouped else whole) + "." * bool(mark) + rest)
-    except ValueError as error:
-        raise InputError(f"{where}: {field[:40]!r} is no number") from error
-    if not math.isfinite(value):
-        return None
-    return value * scale
+    return float(field.replace(",", "")) * scale
 
 
 def names_of(kernels: Sequence[KernelCounts]) -> list[str]:

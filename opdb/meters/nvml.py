@@ -10,15 +10,13 @@ from __future__ import annotations
 import json
 import os
 import select
-import statistics
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import pynvml
@@ -27,9 +25,6 @@ from opdb.errors import CannotMeasureError
 from opdb.meters import Reading
 from opdb.records import Trace
 from opdb.units import MEGA, MICRO, MILLI
-
-POWER_INSTANT_FIELD = 186
-"""NVML_FI_DEV_POWER_INSTANT; older bindings lack the name."""
 
 PERCENT = 0.01
 
@@ -91,25 +86,18 @@ def handle_of(uuid: str) -> Any:
 
 def instant_power_w(handle: Any) -> float | None:
     """Return the board's instant power; None where the driver does not report it."""
-    found = optional("nvmlDeviceGetFieldValues", handle, [POWER_INSTANT_FIELD])
+    found = optional("nvmlDeviceGetFieldValues", handle, [pynvml.NVML_FI_DEV_POWER_INSTANT])
     if found is None or found[0].nvmlReturn != pynvml.NVML_SUCCESS:
         return None
     return float(found[0].value.uiVal) * MILLI
 
 
-def _reason_bit(name: str) -> int:
-    """Return the bit of a clock reason; older bindings spell the prefix differently."""
-    for prefix in ("nvmlClocksEventReason", "nvmlClocksThrottleReason"):
-        if hasattr(pynvml, prefix + name):
-            return int(getattr(pynvml, prefix + name))
-    return 0
-
-
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    return tuple(words for name, words in _REASONS.items() if bits & _reason_bit(name))
+    names = {getattr(pynvml, f"nvmlClocksEventReason{name}"): name for name in _REASONS}
+    return tuple(_REASONS[name] for bit, name in names.items() if bits & bit)
 
 
-# Values kept with their moments: one of the driver's rings of samples, and changes of a value.
+# Values kept with their moments: the driver's ring of samples, and changes of a value.
 
 POLL_PERIOD_S = 0.004
 """How often the counter and the clock are read; the counter changes every 20 to 100 ms."""
@@ -117,55 +105,36 @@ POLL_PERIOD_S = 0.004
 RING_PERIOD_S = 0.02
 """How often the driver's ring of power samples is emptied (the ring holds 2.4 s)."""
 
-CLOCK_STEP_S = 0.5
-"""A host's clock that moves by more between two looks was set; NTP moves it less."""
-
 
 def keep_change(history: deque[tuple[float, float]], value: float | None) -> None:
     if value is not None and (not history or history[-1][1] != value):
         history.append((time.monotonic(), value))
 
 
-class Ring:
-    """What was taken out of one of the driver's rings of samples: (monotonic seconds, value)."""
+class PowerRing:
+    """What was taken out of the driver's ring of power samples: (monotonic seconds, watts)."""
 
-    def __init__(self, handle: Any, kind: int, *, scale: float, period_s: float) -> None:
-        self._handle, self._kind, self._scale, self._period_s = handle, kind, scale, period_s
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
         self._seen_us = 0
         self._read_s = 0.0
-        self._to_monotonic = time.monotonic() - time.time()
-        self._stale_us: set[int] = set()
         self.samples: deque[tuple[float, float]] = deque()
 
-    def _newer(self, seen_us: int) -> Sequence[Any]:
-        found = optional("nvmlDeviceGetSamples", self._handle, self._kind, seen_us)
-        return () if found is None else found[1]
-
     def poll(self, now: float) -> None:
-        if now - self._read_s >= self._period_s:
+        if now - self._read_s >= RING_PERIOD_S:
             self.read(now)
 
     def read(self, now: float) -> None:
-        """Take the driver's new samples; their time stamps are wall-clock microseconds.
-
-        Where the host's clock was set meanwhile, those stamped before are left out: nobody knows
-        when they were.
-        """
+        """Take the driver's new samples; their time stamps are wall-clock microseconds."""
         self._read_s = now
         to_monotonic = time.monotonic() - time.time()
-        if abs(to_monotonic - self._to_monotonic) > CLOCK_STEP_S:
-            self._stale_us = {sample.timeStamp for sample in self._newer(0)}
-            self._seen_us = round(time.time() / MICRO)
-        self._to_monotonic = to_monotonic
-        for sample in self._newer(self._seen_us):
-            if sample.timeStamp > self._seen_us and sample.timeStamp not in self._stale_us:
+        kind = pynvml.NVML_TOTAL_POWER_SAMPLES
+        found = optional("nvmlDeviceGetSamples", self._handle, kind, self._seen_us)
+        for sample in () if found is None else found[1]:
+            if sample.timeStamp > self._seen_us:
                 self._seen_us = sample.timeStamp
                 seconds = sample.timeStamp * MICRO + to_monotonic
-                self.samples.append((seconds, sample.sampleValue.uiVal * self._scale))
-
-
-def power_ring(handle: Any) -> Ring:
-    return Ring(handle, pynvml.NVML_TOTAL_POWER_SAMPLES, scale=MILLI, period_s=RING_PERIOD_S)
+                self.samples.append((seconds, sample.sampleValue.uiVal * MILLI))
 
 
 # The boards of this machine: what they are, their state, who works on them.
@@ -254,7 +223,7 @@ def try_meters(uuid: str, wait_s: float) -> tuple[int, int]:
     """Return how many new power samples and ticks of the energy counter a board gives meanwhile."""
     start()
     handle, until_s = handle_of(uuid), time.monotonic() + wait_s
-    ring = power_ring(handle)
+    ring = PowerRing(handle)
     ring.read(time.monotonic())
     before = len(ring.samples)
     counter: deque[tuple[float, float]] = deque()
@@ -338,7 +307,6 @@ class NvmlMeter:
             clock_samples_hz=tuple(answer["clock"]),
             temperature_c=answer["temperature"],
             throttle_reasons=tuple(answer["reasons"]),
-            utilization=answer["utilization"],
             reason=None if answer["power"] else "the driver gave no power sample in the window",
         )
 
@@ -370,9 +338,6 @@ class NvmlMeter:
             self._process.kill()
 
 
-UTILIZATION_PERIOD_S = 0.2
-"""How often the ring of utilization samples is emptied; the driver makes one in 1/6 to 1 s."""
-
 HISTORY_S = 120.0
 """How long readings are kept for a window that is asked for late."""
 
@@ -386,14 +351,8 @@ class PowerRecorder:
     def __init__(self, uuid: str) -> None:
         start()
         self.handle = handle_of(uuid)
-        self.ring = power_ring(self.handle)
+        self.ring = PowerRing(self.handle)
         self.power = self.ring.samples
-        self.utilization = Ring(
-            self.handle,
-            pynvml.NVML_GPU_UTILIZATION_SAMPLES,
-            scale=PERCENT,
-            period_s=UTILIZATION_PERIOD_S,
-        )
         self.counter: deque[tuple[float, float]] = deque()
         self.clock: deque[tuple[float, float, int]] = deque()
         self.instant: deque[tuple[float, float]] = deque()
@@ -416,26 +375,9 @@ class PowerRecorder:
         if clock is not None:
             self.clock.append((now, clock * MEGA, reasons or 0))
         self.ring.poll(now)
-        self.utilization.poll(now)
-        kept = (self.power, self.utilization.samples, self.counter, self.clock, self.instant)
-        for history in kept:
+        for history in (self.power, self.counter, self.clock, self.instant):
             while history and history[0][0] < now - HISTORY_S:
                 history.popleft()
-
-    def utilization_between(self, start_s: float, end_s: float) -> float | None:
-        """Return the mean utilization of a window (0 to 1) by the samples that end in it or after.
-
-        Each covers the time since the one before it, and counts by how much of that lies in the
-        window: visits are hardly longer than the driver's sampling period.
-        """
-        self.utilization.read(time.monotonic())
-        weights, shares = [], []
-        for (before_s, _), (at_s, share) in pairwise(self.utilization.samples):
-            inside_s = min(at_s, end_s) - max(before_s, start_s)
-            if inside_s > 0:
-                weights.append(inside_s)
-                shares.append(share)
-        return statistics.fmean(shares, weights) if weights else None
 
     def await_ring(self, end_s: float) -> None:
         deadline = time.monotonic() + RING_WAIT_S
@@ -479,7 +421,6 @@ class PowerRecorder:
             "temperature": optional(
                 "nvmlDeviceGetTemperature", self.handle, pynvml.NVML_TEMPERATURE_GPU
             ),
-            "utilization": self.utilization_between(start_s, end_s),
             "reasons": throttle_reasons(seen),
         }
 

@@ -379,13 +379,3 @@ def test_the_meter_is_asked_for_the_timed_window(gap_s: float) -> None:
     assert end_s - start_s == pytest.approx(stretch.duration_s)
     assert start_s >= began_s + 0.03, "settling is outside the window"
     assert end_s <= time.monotonic()
-
-
-def test_utilization_is_kept_as_the_meter_tells_it() -> None:
-    class Busy(NoMeter):
-        def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
-            return Reading(utilization=0.97)
-
-    found = observe(busy, 1, CpuClock(), Busy("none"), Timing(0.0, 0.01))
-    assert found.stretch.utilization == 0.97
-    assert seen(Timing(0.0, 0.01)).stretch.utilization is None

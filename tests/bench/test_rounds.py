@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from opdb.bench import calibrate, run
-from opdb.bench.plan import MAX_REDONE, BenchRequest, RoundShare
+from opdb.bench.plan import MAX_REDONE, BenchRequest
 from opdb.bench.run import Anchors, BenchCampaign, BenchResult, Budget
 from opdb.bench.session import Session, new_id
 from opdb.bench.visit import VisitRequest, visit
@@ -257,10 +257,10 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def rounds_of(session: Session, store: Store) -> BenchCampaign:
-    share = RoundShare(Claims(store, "here", session.platform.board.uuid))
+    claims = Claims(store, "here", session.platform.board.uuid)
     platform = session.platform
     result = BenchResult(None, platform.device.slug, platform.board.uuid)
-    shared = share, Budget(None), Heard(), ALONE
+    shared = claims, Budget(None), Heard(), ALONE
     return BenchCampaign(session, store, BenchRequest(), *shared, result)
 
 
@@ -269,7 +269,7 @@ def test_what_another_process_flagged_is_rejected(store: Store, session: Session
     store.save_configurations([RELU])
     made = rounds_of(session, store)
     made.anchors.flags = ("another process is on the board: 7 (python)",)
-    assert made.make([VisitRequest(RELU)], lambda _: [VisitRequest(RELU)])
+    assert made.make([VisitRequest(RELU)])
     found = store.visits(session.platform.board.uuid)
     assert len(found) == 1 + MAX_REDONE and all(map(is_rejected, found))
 
@@ -296,7 +296,7 @@ def test_base_power_is_measured_anew_in_further_campaigns(
     made = rounds_of(session, store)
     ages_s += [run.BASE_POWER_EVERY_S - 1, run.BASE_POWER_EVERY_S + 1, 0.0]
     job = VisitRequest(RELU)
-    assert made.make([job, job, job], lambda _: [job, job, job])
+    assert made.make([job, job, job])
     first, second = store.campaigns()
     for role in ("measurement", "anchor"):
         seen = store.visits(session.platform.board.uuid, role=role)
@@ -311,5 +311,5 @@ def test_a_failure_is_no_duplicate(store: Store, session: Session) -> None:
     store.save_configurations([impossible])
     made = rounds_of(session, store)
     job = VisitRequest(impossible, "duplicate")
-    assert made.make([job, job], lambda _: [job, job])
+    assert made.make([job, job])
     assert [v.role for v in store.visits(session.platform.board.uuid)] == ["measurement"]

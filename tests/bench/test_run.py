@@ -15,12 +15,11 @@ from opdb.algorithms.names import DEFAULT, algorithm_named
 from opdb.bench import host as host_times
 from opdb.bench import run
 from opdb.bench.plan import ROUNDS, SPREAD_SHARE, BenchRequest, is_duplicated
-from opdb.bench.run import BenchResult, bench, readings
+from opdb.bench.run import BenchResult, bench
 from opdb.bench.session import detect
 from opdb.errors import CannotMeasureError
 from opdb.records import Configuration, HostVisit
 from opdb.store import Store, VisitFilter, open_store
-from tests import published
 from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, SQUARE, TANH, UNKNOWN, workload
 from tests.heard import Heard
 
@@ -262,20 +261,3 @@ def test_two_benches_at_once_lose_nothing(store: Store, tmp_path: Path) -> None:
     assert len(store.campaigns()) == 2
     assert costs(store, result).keys() == {CONV.key, RELU.key}
     assert sum(costs(store, result).values()) == len(store.visits(result.board))
-
-
-# What is shown while operators are measured: what runs, its power and clock
-
-
-def test_a_visits_power_and_clock_are_those_of_its_samples() -> None:
-    with open_store(str(published.database())) as store:
-        [board, *_] = store.boards()
-        keys = [each.key for each in store.configurations(["conv2d"])]
-        found = store.visits(board.uuid, keys)
-    made = next(v for v in found if v.stretch and v.stretch.clock_samples_hz)
-    power_w = [each for _, each in made.stretch.power_samples]
-    power, clock = readings(made)
-    assert min(power_w) <= float(power.removesuffix(" W")) <= max(power_w)
-    assert 1e9 < float(clock.removesuffix(" GHz")) * 1e9 < 3e9
-    unmetered = replace(made, stretch=replace(made.stretch, power_samples=(), clock_samples_hz=()))
-    assert not list(readings(unmetered)) and not list(readings(replace(made, stretch=None)))

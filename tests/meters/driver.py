@@ -26,7 +26,6 @@ WALL_S = 1_700_000_000.0
 
 RINGS = {
     pynvml.NVML_TOTAL_POWER_SAMPLES: "power_samples_mw",
-    pynvml.NVML_GPU_UTILIZATION_SAMPLES: "utilization_samples_percent",
 }
 
 
@@ -60,12 +59,8 @@ class RecordedDriver:
         """Let time pass."""
         self.at_s += seconds
 
-    def set_wall_clock(self, step_s: float) -> None:
-        """Set the host's clock forward or back; stamps from now on are by the new one."""
-        self.wall_set_s, self._set_at_s = step_s, self.at_s
-
     def _wall_s(self) -> float:
-        return WALL_S + self.at_s + self.wall_set_s
+        return WALL_S + self.at_s
 
     def between(self, series: str, start_s: float, end_s: float) -> list[tuple[float, int]]:
         """Return what was recorded from one second to another, of a ring by its stamps."""
@@ -79,8 +74,7 @@ class RecordedDriver:
 
     def _samples(self, _: object, kind: int, seen_us: int) -> tuple[int, list[SimpleNamespace]]:
         def stamp_us(us: int) -> int:
-            set_s = self.wall_set_s if us * 1e-6 >= self._set_at_s else 0.0
-            return round((WALL_S + set_s) * 1e6) + us
+            return round(WALL_S * 1e6) + us
 
         found = [
             SimpleNamespace(timeStamp=stamp_us(us), sampleValue=SimpleNamespace(uiVal=answer))

@@ -35,7 +35,10 @@ STAND_IN = '''
 """As much of pynvml as the recorder needs to start: a board that reports nothing."""
 class NVMLError(Exception): pass
 NVML_CLOCK_SM = NVML_TEMPERATURE_GPU = 0
-NVML_TOTAL_POWER_SAMPLES, NVML_GPU_UTILIZATION_SAMPLES = 0, 1
+NVML_TOTAL_POWER_SAMPLES, NVML_FI_DEV_POWER_INSTANT = 0, 186
+def __getattr__(name):
+    if name.startswith("nvmlClocksEventReason"): return 4 if name.endswith("PowerCap") else 0
+    raise AttributeError(name)
 def nvmlInit(): pass
 def nvmlDeviceGetHandleByUUID(uuid): return uuid
 def nvmlDeviceGetTotalEnergyConsumption(handle): raise NVMLError("not supported")
@@ -189,7 +192,6 @@ def test_a_board_that_reports_nothing_has_a_reason(recorder: NvmlMeter) -> None:
     reading = recorder.window(0.0, 0.1)
     recorder.close()
     assert (reading.power_samples, reading.counter_edges) == ((), ())
-    assert reading.utilization is None
     assert reading.reason == "the driver gave no power sample in the window"
     assert recorder._process.returncode == 0
 
@@ -208,33 +210,17 @@ def test_a_recorder_that_ends_is_one_error_that_names_the_board(
     recorder.close()
 
 
-def test_utilization_counts_each_sample_by_its_share_of_the_window(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    wall_us = int(time.time() / MICRO)
-    percents = {wall_us - 600_000: 0, wall_us - 400_000: 20, wall_us - 200_000: 90, wall_us: 100}
-
-    def samples(_: object, kind: int, seen_us: int) -> tuple[int, list[SimpleNamespace]]:
-        if kind != pynvml.NVML_GPU_UTILIZATION_SAMPLES:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return 1, [
-            SimpleNamespace(timeStamp=t, sampleValue=SimpleNamespace(uiVal=percent))
-            for t, percent in percents.items()
-            if t > seen_us
-        ]
-
-    mig(monkeypatch, 0)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", samples)
-    now_s = time.monotonic()
-    made = PowerRecorder(UUID)
-    for _ in range(2):
-        # 0.05 s of the second sample, 0.2 s of the third, 0.05 s of the fourth
-        found = made.utilization_between(now_s - 0.45, now_s - 0.15)
-        assert found == pytest.approx((20 * 0.05 + 90 * 0.2 + 100 * 0.05) / 30, abs=0.01)
-    assert made.utilization_between(now_s + 1.0, now_s + 1.2) is None, "no sample yet"
-    assert made.utilization_between(now_s - 1.0, now_s - 0.7) is None, "before the first"
-    last_s = made.utilization.samples[-1][0]
-    assert made.utilization_between(last_s, last_s + 0.1) is None, "after the last"
+def test_why_the_clock_was_held_back_is_told_in_words() -> None:
+    told = {bits: nvml.throttle_reasons(bits) for bits in (0x4, 0x8, 0x20, 0x40, 0x80, 0x2)}
+    assert told == {
+        0x4: ("software power cap",),
+        0x8: ("hardware slowdown",),
+        0x20: ("software thermal slowdown",),
+        0x40: ("hardware thermal slowdown",),
+        0x80: ("hardware power brake",),
+        0x2: ("application clocks",),
+    }
+    assert nvml.throttle_reasons(0x1) == (), "idle holds nothing back"
 
 
 def test_foreign_processes_are_those_of_others_on_the_board(
@@ -246,6 +232,25 @@ def test_foreign_processes_are_those_of_others_on_the_board(
         "nvitop.Device", lambda *, uuid: SimpleNamespace(processes=lambda: on_boards[uuid])
     )
     assert foreign_processes(UUID) == ["4711 (python3)"]
+
+
+def test_a_ring_that_is_handed_out_whole_again_has_nothing_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mig(monkeypatch, 0)
+    wall_us = int(time.time() / MICRO)
+    kept = [
+        SimpleNamespace(timeStamp=wall_us + n, sampleValue=SimpleNamespace(uiVal=300_000))
+        for n in (-20_000, 0)
+    ]
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (1, kept))
+    made = nvml.PowerRing("a handle")
+    for now_s, held in ((0.0, 0), (0.02, 2), (0.03, 2), (0.04, 3)):  # read every 20 ms
+        if now_s == 0.03:
+            value = SimpleNamespace(uiVal=300_000)
+            kept.append(SimpleNamespace(timeStamp=wall_us + 20_000, sampleValue=value))
+        made.poll(now_s)
+        assert [w for _, w in made.samples] == pytest.approx([300.0] * held)
 
 
 LOST = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -296,19 +301,21 @@ import time
 from types import SimpleNamespace
 class NVMLError(Exception): pass
 NVML_CLOCK_SM = NVML_TEMPERATURE_GPU = NVML_SUCCESS = 0
-NVML_TOTAL_POWER_SAMPLES, NVML_GPU_UTILIZATION_SAMPLES = 0, 1
+NVML_TOTAL_POWER_SAMPLES, NVML_FI_DEV_POWER_INSTANT = 0, 186
+def __getattr__(name):
+    if name.startswith("nvmlClocksEventReason"): return 4 if name.endswith("PowerCap") else 0
+    raise AttributeError(name)
 def nvmlInit(): pass
 def nvmlDeviceGetHandleByUUID(uuid): return uuid
 def nvmlDeviceGetTotalEnergyConsumption(handle): return int(time.time() / 0.05) * 15_000
 def nvmlDeviceGetClockInfo(handle, kind): return 1500
 def nvmlDeviceGetTemperature(handle, sensor): return 45
-nvmlClocksEventReasonSwPowerCap = 4
 def nvmlDeviceGetCurrentClocksEventReasons(handle): return 4
 def nvmlDeviceGetFieldValues(handle, fields):
     milliwatts = 300_000 + int(time.time() / 0.05) % 2
     return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=milliwatts))]
 def nvmlDeviceGetSamples(handle, kind, seen_us):
-    now, value = int(time.time() / 0.02), 300_000 if kind == NVML_TOTAL_POWER_SAMPLES else 40
+    now, value = int(time.time() / 0.02), 300_000
     return 1, [
         SimpleNamespace(timeStamp=i * 20_000, sampleValue=SimpleNamespace(uiVal=value))
         for i in range(now - 50, now + 1) if i * 20_000 > seen_us
@@ -345,3 +352,24 @@ def test_a_trace_has_every_series_with_its_moments(meter: NvmlMeter) -> None:
     assert {round(b[1] - a[1], 6) for a, b in pairwise(trace.counter_edges)} <= {15.0, 30.0}
     assert {round(w) for _, w in trace.instant_samples} == {300}
     assert {hz for _, hz in trace.clock_samples} == {1.5e9}
+
+
+def test_a_counter_that_is_not_to_be_read_is_not(meter: NvmlMeter) -> None:
+    meter.watch("none")
+    start_s = time.monotonic()
+    time.sleep(0.3)
+    silent = meter.trace(start_s, start_s + 0.3)
+    assert silent.counter_edges == () and len(silent.power_samples) >= 5
+    assert silent.instant_samples == (), "nor what nobody asked for"
+    meter.watch("fast")
+    start_s = time.monotonic()
+    time.sleep(0.3)
+    meter.watch("usual")
+    fast = meter.trace(start_s, start_s + 0.3)
+    assert len(fast.counter_edges) >= 4
+    assert len(fast.clock_samples) > 2 * len(silent.clock_samples)
+    reading = meter.window(start_s, start_s + 0.3)
+    assert reading.counter_edges == fast.counter_edges
+    assert reading.clock_samples_hz == tuple(hz for _, hz in fast.clock_samples)
+    assert reading.temperature_c == 45
+    assert reading.throttle_reasons == ("software power cap",)

@@ -38,7 +38,7 @@ def at_the_limit(driver: RecordedDriver) -> tuple[float, float]:
     return driver.marks["bf16 on"] + 0.5, driver.marks["bf16 on"] + 1.4
 
 
-def test_a_window_is_in_watts_joules_hertz_and_shares_of_one(driver: RecordedDriver) -> None:
+def test_a_window_is_in_watts_joules_and_hertz(driver: RecordedDriver) -> None:
     start_s, end_s = at_the_limit(driver)
     found = window(recorded(driver), start_s, end_s)
     samples = driver.between("power_samples_mw", start_s, end_s)
@@ -56,7 +56,6 @@ def test_a_window_is_in_watts_joules_hertz_and_shares_of_one(driver: RecordedDri
     assert (last_j - first_j) / (last_s - first_s) == pytest.approx(mean_w, rel=0.03)
     assert all(1.0e9 < hz < 1.98e9 for hz in found["clock"])
     assert 20 < found["temperature"] < 90
-    assert 0.8 < found["utilization"] <= 1
 
 
 def test_power_is_that_of_the_window_moved_by_the_meters_lag(driver: RecordedDriver) -> None:
@@ -75,8 +74,6 @@ def test_power_is_that_of_the_window_moved_by_the_meters_lag(driver: RecordedDri
 
 def test_why_the_clock_was_held_is_told_of_the_whole_window(driver: RecordedDriver) -> None:
     made = recorded(driver)
-    rates = driver.between("utilization_samples_percent", 0.0, driver.marks["end"])
-    assert len(made.utilization.samples) == len(rates), "that ring was emptied all along as well"
     on_s, off_s = driver.marks["bf16 on"], driver.marks["end"]
     assert window(made, on_s, off_s)["reasons"] == ("software power cap",)
     assert window(made, off_s - 0.3, off_s)["reasons"] == (), "it is over by then"
@@ -128,22 +125,3 @@ def test_a_trace_has_each_series_in_its_unit(driver: RecordedDriver) -> None:
         mhz * 1e6 for _, mhz in driver.recorded["clock_mhz"]
     }
     assert found["answering"] == ["samples", "counter", "instant", "clock"]
-
-
-@pytest.mark.parametrize("step_s", [-3600.0, 3600.0, -0.6, 0.6])
-def test_power_goes_on_when_the_hosts_clock_is_set(driver: RecordedDriver, step_s: float) -> None:
-    """The driver stamps its samples by that clock; only those of the moment it is set are lost."""
-    untouched = recorded(driver)
-    start_s, end_s = at_the_limit(driver)
-    expected = window(untouched, start_s, end_s)["power"]
-    driver.at_s = 0.0
-    made = PowerRecorder("GPU-of-the-recording")
-    while driver.at_s < driver.marks["end"]:
-        if not driver.wall_set_s and driver.at_s > start_s + 0.4:
-            driver.set_wall_clock(step_s)
-        made.poll()
-        driver.sleep(made.pause_s)
-    found = window(made, start_s, end_s)["power"]
-    assert len(expected) - 3 <= len(found) <= len(expected)
-    moments = {round(t, 3): w for t, w in expected}
-    assert all(moments[round(t, 3)] == pytest.approx(w) for t, w in found)

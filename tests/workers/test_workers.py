@@ -117,7 +117,7 @@ def test_two_workers_share_what_is_pending_and_leave_nothing(each_url: str) -> N
     visits = sum(result.outcomes.total() for result in results)
     assert heard.finished == visits == sum(heard.planned)
     assert sorted(heard.said)[:2] == [heard.said[0]] * 2 and heard.said[0].startswith("cpu: calib")
-    assert all(text.startswith("cpu: ") and "a visit" in text for text in heard.doings)
+    assert all(text.startswith("cpu: ") for text in heard.doings)
 
 
 def test_a_worker_that_is_killed_loses_nothing_finished(

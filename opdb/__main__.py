@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from contextlib import suppress
 from io import TextIOWrapper
 
-from opdb.garbage import gc_paused, keep_all
-
 
 def main() -> int:
     """Run the command line and return the exit status."""
     try:
-        with gc_paused():
-            _open_standard_files()
-            _show_what_can_be()
-            from opdb.cli import main as run
+        # Reading a database makes objects by the hundred thousand, none of which is garbage yet.
+        gc.set_threshold(50_000, 10, 3)
+        _open_standard_files()
+        _show_what_can_be()
+        from opdb.cli import main as run
+
         status = run()
-        keep_all()  # the process ends: to look for garbage once more takes long and helps nobody
+        if "torch" not in sys.modules:  # parts of which complain of what is left
+            gc.freeze()  # the process ends: to look for garbage once more helps nobody
         return status
     except KeyboardInterrupt:  # before the command line looks after itself, or after that
         with suppress(OSError):  # stderr may be closed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import itertools
 import logging
@@ -25,7 +26,6 @@ from torch.overrides import TorchFunctionMode
 from opdb.bench.calibrate import container_time_s
 from opdb.derive.quiet import quiet_time_s
 from opdb.errors import OpdbError, UnsupportedError
-from opdb.garbage import gc_paused
 from opdb.growth import CHOICE, apart_from, steps_of
 from opdb.harvest.finding import HarvestPolicy
 from opdb.harvest.passes import record
@@ -266,11 +266,14 @@ def _timed_once(run: Callable[[], Any], mode: _Answering) -> list[float]:
     while len(passes_s) < ROUNDS and (len(passes_s) < LEAST_ROUNDS or time.monotonic() < end_s):
         if len(passes_s) % ROUNDS_A_CONTAINER == 0:
             containers_s.append(container_time_s())
-        with gc_paused():
+        gc.disable()
+        try:
             with mode.answering():
                 passes_s.append(_second(lambda: _passed(mode, run)))
                 calls_s.append(_second(lambda: _issued(mode, issues)))
             asked_s.append(_second(lambda: _issued(mode, questions)))
+        finally:
+            gc.enable()
     found_s = _quiet_s(passes_s)
     for issue, quiet_s in zip(issues, _quiet_s(calls_s), strict=True):
         found_s[issue.gap] -= quiet_s

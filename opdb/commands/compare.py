@@ -27,7 +27,6 @@ from opdb.commands.predict import (
     predicting,
 )
 from opdb.errors import CheckError, InputError, OpdbError
-from opdb.garbage import gc_off_to_the_end
 from opdb.predict.figures import Change, Figures, OperatorChange, cost_changes, operator_changes
 from opdb.records import CAPTURED_MODE, Configuration, Json
 from opdb.spec import DTYPES, ModelSpec, title
@@ -520,7 +519,6 @@ Dtypes: TypeAlias = Annotated[
 ]
 
 
-@gc_off_to_the_end()
 def run(
     models: Annotated[
         list[str] | None, options.models("Models; none to compare two databases.")

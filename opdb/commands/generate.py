@@ -27,7 +27,6 @@ from opdb.commands._figures import (
 from opdb.commands.predict import Asking, Common, Conditions, Question, Tell, check_question, opened
 from opdb.errors import InputError, OpdbError, kept
 from opdb.files import check_writable
-from opdb.garbage import gc_off_to_the_end
 from opdb.growth import lengths, window_of
 from opdb.memory import Memory
 from opdb.predict.compose import Prediction
@@ -555,7 +554,6 @@ Tokens: TypeAlias = Annotated[
 ]
 
 
-@gc_off_to_the_end()
 def run(
     models: Annotated[list[str], options.models("A causal decoder, or a summary file of one.")],
     prompt: Annotated[

@@ -45,7 +45,6 @@ from opdb.commands._figures import (
 )
 from opdb.derive.runs import RunCost
 from opdb.errors import CannotMeasureError, CheckError, InputError, OpdbError, kept
-from opdb.garbage import collected, gc_off_to_the_end
 from opdb.growth import benched_configurations
 from opdb.harvest.finding import (
     database_option,
@@ -776,8 +775,7 @@ class Asking:
         request = checked_request(question.model, question.said)
         prediction, workload = answer.prediction, answer.prediction.workload
         check_layered(prediction)
-        with collected():
-            found = located(workload, request)
+        found = located(workload, request)
         if found.harvest_s is not None:
             self._tell(
                 f"{workload.name}, {describe(workload)}: which modules make its calls is not "
@@ -794,7 +792,6 @@ def _convolutions(
     return [(share, costs[share.configuration.key]) for share in shares]
 
 
-@gc_off_to_the_end()
 def run(
     models: Annotated[list[str], options.models("Names of models, or summary files of one.")],
     mode: Annotated[

@@ -34,7 +34,6 @@ from opdb.commands.predict import (
 from opdb.commands.validate import is_whole
 from opdb.derive.costs import COUNTED, REASONS
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
-from opdb.garbage import gc_off_to_the_end
 from opdb.kinds import Kind
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.models.catalogue import CatalogueModel, catalogue, not_installed, of_timm
@@ -691,7 +690,6 @@ def show(
     return _costs(question, conditions, sort, top, db, tell)
 
 
-@gc_off_to_the_end()
 def run(
     what: Annotated[
         str | None,

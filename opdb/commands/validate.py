@@ -17,7 +17,6 @@ from opdb.commands.predict import Tell, check_share, predicting
 from opdb.derive.boards import Agreement, DuplicatePair, Factor, agreement, pairs
 from opdb.derive.runs import Launches, RunCost
 from opdb.errors import CheckError, InputError, UnknownNameError
-from opdb.garbage import gc_off_to_the_end
 from opdb.predict.figures import Amount, energy_of, time_of
 from opdb.records import Json, Mode, ModelRun, Workload
 from opdb.spec import parse_mode, workload_columns
@@ -523,7 +522,6 @@ def validation(
     return Validation(answers), left if unknown else None
 
 
-@gc_off_to_the_end()
 def run(
     models: Annotated[list[str] | None, options.models("Models.  [default: all]")] = None,
     within: Annotated[

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from opdb.errors import DatabaseError, InputError, OpdbError, UnknownModelError, kept
-from opdb.garbage import collected
 from opdb.growth import stands_for
 from opdb.models import checked, missing_library
 from opdb.models.catalogue import is_usual, source_of, unknown_hint, unknown_model
@@ -107,7 +106,7 @@ def _answer(store: Store, request: ModelSpec, policy: HarvestPolicy) -> Stored |
         return Stored(found)
     started_s = time.monotonic()
     errors: list[OpdbError] = []
-    with collected(), kept(errors, repr(request.name)):
+    with kept(errors, repr(request.name)):
         harvested = _harvested(request)
     if not errors:
         return _saved(store, request, harvested, time.monotonic() - started_s, policy)

@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 from sqlalchemy import Column, Connection, delete, func, insert, or_, select, update
 
 from opdb.errors import InputError, UnknownNameError
-from opdb.garbage import gc_paused
 from opdb.records import Json
 from opdb.store import database, schema
 from opdb.store.deriving import costs_of
@@ -168,7 +167,6 @@ def _is_raw(found: SetRows, name: str) -> bool:
     return field_of(found.table.c[name]).verify is not None
 
 
-@gc_paused()
 def import_set(
     store: Store,
     folder: Path,

@@ -17,7 +17,6 @@ from sqlalchemy import Connection, Table, func, select
 
 from opdb.errors import DatabaseError, InputError, NoDatabaseError
 from opdb.files import parse_json, read_bytes, read_text
-from opdb.garbage import gc_paused
 from opdb.records import SLUG_ALLOWED, Json, canonical_json, is_slug
 from opdb.store import database, schema
 from opdb.store.store import Store
@@ -250,7 +249,6 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-@gc_paused()
 def _build(file: Path) -> None:
     aside = file.with_name(f"{file.stem}-new{file.suffix}")
     aside.unlink(missing_ok=True)  # of a process that was killed

@@ -28,7 +28,6 @@ from opdb.derive.calibration import ALLOWED, bounds_of
 from opdb.derive.costs import ESTIMATOR, board_costs
 from opdb.errors import DatabaseError, InputError
 from opdb.files import check_input
-from opdb.garbage import gc_paused
 from opdb.records import Campaign, Configuration, Json, canonical_json
 from opdb.store import rows, schema
 from opdb.store.deriving import alike
@@ -387,7 +386,6 @@ def opened(folder: Path) -> Iterator[Store]:
             raise InputError(str(error).replace(str(file), str(path))) from error
 
 
-@gc_paused()
 def read_set(folder: Path, *, trusted: bool = False) -> Contents:
     """Read a published set, and check it with its raw samples.
 
@@ -532,7 +530,6 @@ _Place: TypeAlias = tuple[str, str, str]
 """Board, configuration (key) and setting of a cost."""
 
 
-@gc_paused()
 def proved(contents: Contents) -> Contents:
     """Return a set with the costs that follow from its own visits.
 

@@ -6,13 +6,11 @@ from functools import cache
 
 import pytest
 
-from opdb.garbage import gc_paused
 from opdb.studies.report import ReportPage, report
 from tests import published
 
 
 @cache
-@gc_paused()
 def _made() -> ReportPage:
     found = report(db=str(published.all_sets()))
     assert found.html

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +17,6 @@ import pytest
 from sqlalchemy import select
 
 from opdb.errors import DatabaseError
-from opdb.garbage import gc_paused
 from opdb.records import (
     ALGORITHM_SETTING,
     Board,
@@ -546,14 +546,15 @@ class _Struck:
 def _save(store: Store, elements: int, at: int) -> tuple[bool, BaseException | None]:
     """Save a configuration, interrupted at the nth event; return if it came, and what of it."""
     strike, came_of_it = _Struck(at), None
-    with gc_paused():  # what strikes while garbage is collected is printed and lost
-        sys.setprofile(strike)
-        try:
-            store.save_configurations([_made(elements)])
-        except BaseException as error:  # noqa: BLE001 - a library may make another error of it
-            came_of_it = error
-        finally:
-            sys.setprofile(None)
+    gc.disable()  # what strikes while garbage is collected is printed and lost
+    sys.setprofile(strike)
+    try:
+        store.save_configurations([_made(elements)])
+    except BaseException as error:  # noqa: BLE001 - a library may make another error of it
+        came_of_it = error
+    finally:
+        sys.setprofile(None)
+        gc.enable()
     return strike.left <= 0, came_of_it
 
 

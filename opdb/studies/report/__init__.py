@@ -15,7 +15,6 @@ from opdb.cli import console, options
 from opdb.cli.console import save
 from opdb.commands.validate import known_models, validation
 from opdb.files import check_writable
-from opdb.garbage import gc_off_to_the_end
 from opdb.records import Json
 from opdb.tables import Report, Rows
 from opdb.units import plural, show
@@ -69,7 +68,6 @@ def report(*models: str, device: str | None = None, db: str | None = None) -> Re
         return ReportPage(gather(store, predictor, models, shlex.join(words), *found))
 
 
-@gc_off_to_the_end()
 def run(
     models: Annotated[
         list[str] | None,

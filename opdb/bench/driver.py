@@ -6,7 +6,6 @@ import os
 import platform as python_platform
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from opdb.bench.model import CampaignWork, Outcomes, RunReadings, TrainingStep, run_of
+from opdb.bench.model import CampaignWork, RunReadings, TrainingStep, run_of
 from opdb.bench.replay import Timing, launched_kernels, observe
 from opdb.bench.session import Session, detect
 from opdb.bench.visit import session_flags
@@ -46,27 +45,13 @@ def why_no_amp(device: str) -> str | None:
     return None
 
 
-def why_no_mps() -> str:
-    if not torch.backends.mps.is_available():
-        return f"this machine has no backend 'mps' (torch {torch.__version__} sees none)"
-    return "opdb has neither a clock nor a meter for the backend 'mps' yet; use --backend cpu"
+NO_MPS = "opdb has neither a clock nor a meter for the backend 'mps' yet; use --backend cpu"
 
 
-def train(
-    session: Session,
-    request: ModelSpec,
-    workload: str,
-    options: DriverOptions,
-    *,
-    keep_errors: bool = False,
-) -> ModelRun:
-    """Run a training of a workload (key); what cannot be measured is a run with that outcome.
-
-    With `keep_errors` images that cannot be used are the outcome of a run, too.
-    """
+def train(session: Session, request: ModelSpec, workload: str, options: DriverOptions) -> ModelRun:
+    """Run a training of a workload (key); what cannot be measured is a run with that outcome."""
     if options.nvtx and not session.on_gpu:
         raise CannotMeasureError(f"NVTX ranges need a GPU; {session.platform.device.name} is none")
-    outcomes: Outcomes = {InputError: "error"} if keep_errors else {}
 
     def work(seen: RunReadings) -> None:
         try:
@@ -75,7 +60,7 @@ def train(
         finally:
             seen.facts |= _facts(session, request, options)
 
-    return run_of(session, workload, "eager", work, outcomes, options.setting)
+    return run_of(session, workload, "eager", work, options.setting)
 
 
 def _train(session: Session, request: ModelSpec, options: DriverOptions, seen: RunReadings) -> None:
@@ -191,10 +176,9 @@ def _memory_format(name: str) -> torch.memory_format:
 
 def _image_size(loaded: LoadedModel) -> tuple[int, int]:
     shapes = [a.shape for a in loaded.args if isinstance(a, torch.Tensor)]
-    if len(loaded.args) != 1 or loaded.kwargs or len(shapes) != 1 or len(shapes[0]) != 4:
+    of_images = [shape for shape in shapes if len(shape) == 4 and shape[1] == 3]
+    if len(loaded.args) != 1 or loaded.kwargs or not of_images:
         raise InputError(f"{loaded.name!r} does not take a batch of images alone: use --synthetic")
-    if shapes[0][1] != 3:
-        raise InputError(f"{loaded.name!r} takes {shapes[0][1]} channels, images have 3")
     height, width = shapes[0][2:]
     return int(height), int(width)
 
@@ -229,7 +213,6 @@ def _backend(options: DriverOptions) -> Iterator[None]:
 
 
 def _facts(session: Session, request: ModelSpec, options: DriverOptions) -> dict[str, Json]:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "label": options.label,
         "note": options.note,
@@ -239,9 +222,7 @@ def _facts(session: Session, request: ModelSpec, options: DriverOptions) -> dict
         "iters": options.iters,
         "os": python_platform.platform(),
         "host": session.platform.host.id,
-        "peak_resident_bytes": peak
-        if sys.platform == "darwin"
-        else peak * 1024,  # macOS: bytes, Linux: kB
+        "peak_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 
 
@@ -253,8 +234,6 @@ DEVIATION = (0.229, 0.224, 0.225)
 
 RESIZED = 256 / 224
 """How much larger than its crop an image is made without augmentation."""
-
-UNREADABLE = "cannot be read as an image"
 
 
 class Images:
@@ -287,9 +266,8 @@ class Images:
             try:
                 yield from self._loader
             except InputError as error:
-                # out of a worker it comes with the worker's traceback around it
-                lines = [line for line in str(error).splitlines() if UNREADABLE in line]
-                said = lines[-1] if lines else str(error)
+                # out of a worker it comes below the worker's traceback
+                said = str(error).strip().splitlines()[-1]
                 raise InputError(said.rpartition("InputError: ")[2]) from error
 
 
@@ -330,7 +308,7 @@ def _read(path: str) -> Any:
         with Image.open(path) as image:
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError) as error:
-        raise InputError(f"{path}: {UNREADABLE}: {error}") from error
+        raise InputError(f"{path}: cannot be read as an image: {error}") from error
 
 
 # Trainings of several models in one campaign, each saved as soon as it is done.
@@ -340,15 +318,10 @@ def trainings(policy: ModelPolicy) -> CampaignWork[ModelRunSpec]:
     return CampaignWork(policy, _trainer)
 
 
-def _trainer(session: Session, store: Store) -> Callable[[ModelRunSpec], ModelRun | InputError]:
-    """Return what trains one model; the error says that its images do not fit, say."""
-
-    def train_one(spec: ModelRunSpec) -> ModelRun | InputError:
+def _trainer(session: Session, store: Store) -> Callable[[ModelRunSpec], ModelRun]:
+    def train_one(spec: ModelRunSpec) -> ModelRun:
         assert spec.driver is not None
-        try:
-            return train(session, spec.request, spec.workload, spec.driver)
-        except InputError as error:
-            return error
+        return train(session, spec.request, spec.workload, spec.driver)
 
     return train_one
 
@@ -359,11 +332,10 @@ def train_models(
     options: DriverOptions,
     device: str | None,
     shown: Progress,
-) -> Iterator[tuple[Workload, ModelRun | InputError]]:
+) -> Iterator[tuple[Workload, ModelRun]]:
     """Train each request, its workload stored; yield workload and run as soon as that is saved.
 
-    In place of the run of a training that cannot be made comes the reason. What another process
-    trains in the same way at the same time is left to it.
+    What another process trains in the same way at the same time is left to it.
     """
     board = detect(device).board
     specs = [

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, Generic, TypeAlias, get_args
+from typing import Any, Generic, get_args
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,14 @@ from opdb.derive.runs import (
     agreeing,
     repeat_spread,
 )
-from opdb.errors import CannotMeasureError, DatabaseError, InputError, NotCompiledError, OpdbError
+from opdb.errors import (
+    CannotMeasureError,
+    DatabaseError,
+    InputError,
+    NotCompiledError,
+    OpdbError,
+    UnsupportedError,
+)
 from opdb.memory import Memory, memory_of
 from opdb.models import LoadedModel, load
 from opdb.models.construction import ANY_FAILURE
@@ -87,17 +94,11 @@ class RunReadings:
     peak_memory_bytes: int | None = None
 
 
-Outcomes: TypeAlias = Mapping[type[OpdbError], Outcome]
-"""The errors of opdb's own that are findings, each with the outcome it means; what torch raises is
-one always, as is what a model's code raises, which may be anything."""
-
-
 def run_of(
     session: Session,
     workload: str,
     mode: Mode,
     measure: Callable[[RunReadings], None],
-    outcomes: Outcomes,
     setting: Mapping[str, Json] | None = None,
 ) -> ModelRun:
     """Measure a workload (key) in a mode; a failure to measure it is a run with that outcome.
@@ -111,10 +112,7 @@ def run_of(
     try:
         measure(seen)
     except ANY_FAILURE as error:
-        found = _finding(error, outcomes)
-        if found is None:
-            raise
-        outcome, reason = found
+        outcome, reason = _finding(error)
     release(session)
     if outcome != "ok":
         session.check_alive()
@@ -137,14 +135,18 @@ def run_of(
     )
 
 
-def _finding(error: BaseException, outcomes: Outcomes) -> tuple[Outcome, str] | None:
-    """Return what an error means, and its reason; None where it is no finding."""
-    if not isinstance(error, OpdbError):
-        return refusal(error)
-    if isinstance(error, DatabaseError):
-        return None
-    outcome = next((each for kind, each in outcomes.items() if isinstance(error, kind)), None)
-    return None if outcome is None else (outcome, str(error))
+def _finding(error: BaseException) -> tuple[Outcome, str]:
+    """Return what an error says of a model, and its reason; raise one that is no finding.
+
+    What torch raises is a finding, as is what a model's code raises, which may be anything.
+    """
+    if isinstance(error, UnsupportedError | NotCompiledError):
+        return "unsupported", str(error)
+    if isinstance(error, InputError | DiedError) and not isinstance(error, DatabaseError):
+        return "error", str(error)
+    if isinstance(error, OpdbError):
+        raise error
+    return refusal(error)
 
 
 # A whole workload measured: the truth that predictions are checked against.
@@ -182,9 +184,8 @@ def measure(
     session: Session, request: ModelSpec, workload: str, mode: Mode, options: RunOptions
 ) -> ModelRun:
     """Load and measure a model; what cannot be measured is a run with that outcome."""
-    outcomes: Outcomes = {InputError: "error", NotCompiledError: "unsupported"}
     work = partial(_measure, session, request, workload, mode, options)
-    return run_of(session, workload, mode, work, outcomes)
+    return run_of(session, workload, mode, work)
 
 
 def _measure(
@@ -529,12 +530,11 @@ def modes_of(platform: Platform) -> tuple[Mode, ...]:
 class CampaignWork(Generic[Spec]):
     """Runs of a question that a process measures itself, all in one campaign.
 
-    `measurer` returns what measures one run: that returns the run, or why there can be none. With
-    `retry` runs are made that failed before.
+    `measurer` returns what measures one run. With `retry` runs are made that failed before.
     """
 
     policy: Policy[Spec]
-    measurer: Callable[[Session, Store], Callable[[Spec], ModelRun | InputError]]
+    measurer: Callable[[Session, Store], Callable[[Spec], ModelRun]]
     retry: bool = False
 
     def pending(self, store: Store, specs: Sequence[Spec]) -> list[Spec]:
@@ -547,7 +547,7 @@ class CampaignWork(Generic[Spec]):
         device: str | None,
         shown: Progress,
         crew: Crew = ALONE,
-    ) -> Iterator[tuple[Spec, Any]]:
+    ) -> Iterator[tuple[Spec, ModelRun]]:
         """Make runs on one device ("cuda", "cpu"); see `runs_made`."""
         if not specs:
             return
@@ -560,11 +560,10 @@ class CampaignWork(Generic[Spec]):
             claims = stack.enter_context(Claims(store, scope, session.platform.board.uuid))
             measure_one = self.measurer(session, store)
 
-            def make(spec: Spec) -> ModelRun | InputError:
+            def make(spec: Spec) -> ModelRun:
                 run = measure_one(spec)
-                if isinstance(run, ModelRun):
-                    run = replace(run, flags=(*run.flags, *flags))
-                    store.save_model_run(run, claims.claim(spec.key))
+                run = replace(run, flags=(*run.flags, *flags))
+                store.save_model_run(run, claims.claim(spec.key))
                 return run
 
             yield from runs_made(
@@ -642,8 +641,7 @@ def measure_graph(
         try:
             run: ModelRun = done_apart(_measured, *given, timed)
         except DiedError as error:
-            fail = partial(_fail, error)
-            run = run_of(session, spec.workload, spec.mode, fail, {DiedError: "error"})
+            run = run_of(session, spec.workload, spec.mode, partial(_fail, error))
         if run.outcome != "ok":
             return run
         runs.append(run)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 import time
 import warnings
 from collections import Counter
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import torch
@@ -31,10 +31,9 @@ from opdb.compiled.inductor import (
     compiled_frames,
     compiling,
     counted,
-    no_room,
     silent_tuning,
 )
-from opdb.errors import CannotMeasureError, InputError, NotCompiledError, OpdbError
+from opdb.errors import InputError, NotCompiledError, OpdbError
 from opdb.models import LoadedModel
 from opdb.models.construction import ModelFailureError, one_line
 from opdb.models.inputs import numbers, tensors
@@ -128,11 +127,6 @@ def _failing_as(mode: Mode, compiles_for: str | None = None) -> Iterator[None]:
     except OpdbError:
         raise
     except Exception as error:  # a compiler's inside may raise anything
-        if full := no_room(error):
-            raise CannotMeasureError(
-                f"mode {mode!r} cannot write what it compiles to {tempfile.gettempdir()}: "
-                f"{full}; free some, or name another folder in TMPDIR"
-            ) from error
         if compiles_for is not None:
             check_compiles(compiles_for)
         cause = cause_of(error)
@@ -294,7 +288,7 @@ def _fresh_compiler() -> Iterator[bool]:
     The folder stays as long as what was compiled may load from it.
     """
     told = {name: os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
-    with temporary_folder() as folder:
+    with TemporaryDirectory(prefix="opdb-", ignore_cleanup_errors=True) as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
         try:
@@ -311,13 +305,12 @@ def _fresh_compiler() -> Iterator[bool]:
 def _forget() -> bool:
     """Forget all that dynamo and inductor keep in memory; return whether inductor forgot, too.
 
-    The function for it is not documented, and has another name in older versions of torch.
+    The function for it is not documented.
     """
     from torch._inductor import utils
 
     torch.compiler.reset()
-    names = ("clear_caches", "clear_inductor_caches")
-    clear = next((found for name in names if (found := getattr(utils, name, None))), None)
+    clear = getattr(utils, "clear_inductor_caches", None)
     if clear is not None:
         clear()
     return clear is not None
@@ -349,16 +342,3 @@ def _device_of(loaded: LoadedModel) -> str:
 
 def _held(loaded: LoadedModel) -> list[Tensor]:
     return [*tensors(loaded.args), *loaded.module.parameters()]
-
-
-@contextmanager
-def temporary_folder() -> Iterator[str]:
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="opdb-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise CannotMeasureError(
-            f"there is no folder for temporary files: {error.strerror}; free some space, or name "
-            "another in TMPDIR"
-        ) from error
-    with folder as name:
-        yield name

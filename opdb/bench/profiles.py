@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
-from opdb.bench.modes import temporary_folder
 from opdb.bench.replay import write_anew
 from opdb.bench.session import Platform, now
 from opdb.bench.visit import REFUSALS, issuing, refusal
@@ -70,7 +70,7 @@ def profile_calls(
     store.save_configurations(configurations)
     for number, start in enumerate(range(0, len(configurations), AT_ONCE), start=1):
         some = configurations[start : start + AT_ONCE]
-        with temporary_folder() as folder:
+        with TemporaryDirectory(prefix="opdb-") as folder:
             _profile(store, platform, lens, some, (number, Path(folder)), outcome)
         done(len(some))
     return outcome

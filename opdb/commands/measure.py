@@ -176,7 +176,7 @@ class TrainingOptions:
         if device is not None:
             raise InputError(f"give --backend {self.backend} or --device {device}, not both")
         if self.backend == "mps":
-            raise CannotMeasureError(lazy.driver.why_no_mps())
+            raise CannotMeasureError(lazy.driver.NO_MPS)
         return None if self.backend == "auto" else self.backend
 
     def driver(self, repeats: int) -> DriverOptions:
@@ -489,9 +489,6 @@ def _trained(
     with lazy.store.open_store(db) as store, display.progress(len(requests), "train") as shown:
         jobs = _harvested(store, requests, errors, display.note)
         for workload, run in lazy.driver.train_models(store, jobs, driver, device, shown):
-            if isinstance(run, InputError):
-                errors.append(run)
-                continue
             [ran] = [c for c in store.campaigns() if c.id == run.campaign]
             cost = run_cost([run], typical_on(ran.device))
             done.append(MeasuredRun(workload, run, cost, ran))

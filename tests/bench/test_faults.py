@@ -78,7 +78,7 @@ def test_a_visit_in_which_the_gpu_falls_off_is_none(
 
 def test_a_run_in_which_the_gpu_falls_off_is_none(gone: Session) -> None:
     with pytest.raises(CannotMeasureError, match=SAID):
-        run_of(gone, "a workload", "eager", broken, {})
+        run_of(gone, "a workload", "eager", broken)
 
 
 @pytest.mark.parametrize("place", ["in host times", "as memory is given back"])
@@ -94,7 +94,7 @@ def test_an_error_of_cuda_that_comes_up_late_is_told_as_that(
         if place == "in host times":
             broken()
         monkeypatch.setattr(vars(session_module)["torch"].cuda, "empty_cache", broken)
-        run_of(session, "a workload", "eager", lambda readings: None, {})
+        run_of(session, "a workload", "eager", lambda readings: None)
 
 
 def test_a_bench_whose_gpu_falls_off_keeps_its_visits_and_the_next_goes_on(

@@ -17,7 +17,6 @@ from opdb.bench.model import (
     HELD_LEAVES,
     PASSES,
     WARM_UP_PASSES,
-    Outcomes,
     RunOptions,
     RunReadings,
     measure,
@@ -27,7 +26,13 @@ from opdb.bench.model import (
 )
 from opdb.bench.replay import HOLD_UP, MIN_REPLAYS, CpuClock, Observation
 from opdb.bench.session import Session
-from opdb.errors import InputError, NotCompiledError, OpdbError, RefusedError, UnsupportedError
+from opdb.errors import (
+    DatabaseError,
+    InputError,
+    NotCompiledError,
+    OpdbError,
+    UnsupportedError,
+)
 from opdb.harvest.passes import harvest
 from opdb.memory import memory_of
 from opdb.meters import Reading
@@ -276,7 +281,6 @@ def overflowing(m: Any, x: Tensor) -> dict[str, list[Tensor]]:
 # From what a run saw to its record: findings are outcomes, everything else goes on its way
 
 
-OUTCOMES: Outcomes = {InputError: "error", UnsupportedError: "unsupported"}
 STRETCH = Stretch(1, (0.5,), 0.5, 1.0)
 
 
@@ -288,7 +292,7 @@ def fill(seen: RunReadings) -> None:
 
 
 def test_what_was_seen_is_recorded(session: Session) -> None:
-    run = run_of(session, "workload", "eager", fill, OUTCOMES, {"benchmark": True})
+    run = run_of(session, "workload", "eager", fill, {"benchmark": True})
     assert (run.outcome, run.reason, run.repeats) == ("ok", None, (STRETCH,))
     assert (run.workload, run.mode, run.setting) == ("workload", "eager", {"benchmark": True})
     assert run.campaign == session.campaign.id and run.cost_s > 0
@@ -301,7 +305,7 @@ def test_what_was_seen_is_recorded(session: Session) -> None:
     [
         (InputError("no such folder"), "error", "no such folder"),
         (UnsupportedError("no kernel"), "unsupported", "no kernel"),
-        (RefusedError("refused", status=3000), "unsupported", "refused"),
+        (NotCompiledError("as it is"), "unsupported", "as it is"),
         (RuntimeError("wrong shape\nmore"), "error", "RuntimeError: wrong shape"),
         (MemoryError("too much"), "out_of_memory", "too much"),
     ],
@@ -314,15 +318,15 @@ def test_a_finding_is_an_outcome_and_half_a_measurement_is_none(
         fill(seen)
         raise error
 
-    run = run_of(session, "workload", "eager", fails, OUTCOMES)
+    run = run_of(session, "workload", "eager", fails)
     assert (run.outcome, run.reason, run.repeats) == (outcome, reason, ())
     assert run.kernels == {"gemm": 2} and run.facts == {"label": "mine"}
 
 
-@pytest.mark.parametrize("error", [NotCompiledError("as it is"), OpdbError("a full disk")])
+@pytest.mark.parametrize("error", [DatabaseError("is gone"), OpdbError("a full disk")])
 def test_what_is_no_finding_goes_on_its_way(session: Session, error: OpdbError) -> None:
     def fails(seen: RunReadings) -> None:
         raise error
 
     with pytest.raises(type(error), match=str(error)):
-        run_of(session, "workload", "eager", fails, OUTCOMES)
+        run_of(session, "workload", "eager", fails)

@@ -171,7 +171,7 @@ def test_bench_says_what_it_did(opdb: Opdb, database: Path) -> None:
     assert 0 < found["device_time_s"] <= found["elapsed_s"]
     lines = ran.err.splitlines()
     assert lines[0].startswith("calibrating ")
-    assert re.match(r"bench (\d+)/\1 ", lines[-1]) and " a visit" in lines[-1]
+    assert re.match(r"bench (\d+)/\1 ", lines[-1])
     ran = opdb("bench", "--device", "cpu")
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.startswith("nothing is pending on ")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from opdb.algorithms.convolution import Swap, swapped
 from opdb.algorithms.names import GUESS, WINOGRAD, Algorithm
-from opdb.bench.model import CampaignWork, Outcomes, RunReadings, is_finite, run_of, time_layers
+from opdb.bench.model import CampaignWork, RunReadings, is_finite, run_of, time_layers
 from opdb.bench.plan import FORCED_KIND
 from opdb.bench.replay import (
     MIN_REPLAYS,
@@ -30,7 +30,7 @@ from opdb.bench.replay import (
 )
 from opdb.bench.session import Platform, Session, open_session, release
 from opdb.bench.visit import refusal, session_flags
-from opdb.errors import CannotMeasureError, DatabaseError, InputError, OpdbError, UnsupportedError
+from opdb.errors import CannotMeasureError, DatabaseError, OpdbError, UnsupportedError
 from opdb.meters import NoMeter
 from opdb.models import LoadedModel, load, load_to_look
 from opdb.models.construction import ANY_FAILURE
@@ -124,7 +124,6 @@ def measure_cell(
     session: Session, cell: SweepSpec, models: _Models, options: SweepOptions
 ) -> ModelRun:
     """Measure one cell; what cannot be measured is a run with that outcome."""
-    outcomes: Outcomes = {UnsupportedError: "unsupported", InputError: "error"}
 
     def work(seen: RunReadings) -> None:
         seen.facts["input_size"] = cell.size
@@ -134,7 +133,7 @@ def measure_cell(
             models.forget()  # it may be what takes the memory
             raise
 
-    return run_of(session, cell.workload, cell.mode, work, outcomes, cell.setting)
+    return run_of(session, cell.workload, cell.mode, work, cell.setting)
 
 
 def _measure(

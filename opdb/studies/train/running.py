@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from opdb.bench.driver import tell_cublas, train, why_no_amp, why_no_mps
+from opdb.bench.driver import NO_MPS, tell_cublas, train, why_no_amp
 from opdb.bench.run import campaign
 from opdb.bench.session import detect
 from opdb.commands._figures import blank_figure, png_of
@@ -102,7 +102,7 @@ def _is_gpu(backend: str) -> bool:
 
 def _place(backend: str) -> BackendDevice:
     if backend == "mps":
-        return BackendDevice(backend, why_not=why_no_mps())
+        return BackendDevice(backend, why_not=NO_MPS)
     try:
         platform = detect(backend)
     except CannotMeasureError as error:
@@ -123,9 +123,7 @@ def train_alone(training: Training, url: str, meanwhile: Callable[[], None]) -> 
 def _train(training: Training, url: str) -> Trained:
     tell_cublas(training.options)  # before the calibration, which multiplies matrices
     with open_store(url, create=False) as store, campaign(training.device, store) as session:
-        run = train(
-            session, training.request, training.workload, training.options, keep_errors=True
-        )
+        run = train(session, training.request, training.workload, training.options)
         store.save_model_run(run, training.claim)
     return Trained(run.outcome, run.reason)
 

@@ -18,7 +18,7 @@ from opdb.bench.visit import VisitRequest
 from opdb.derive.costs import ESTIMATOR
 from opdb.derive.statistics import PRECISION, PRIOR_DEGREES, is_within, visit_deviation
 from opdb.growth import benched_configurations
-from opdb.kinds.registry import relevant_setting, relevant_settings
+from opdb.kinds.registry import relevant_setting
 from opdb.memory import touched_bytes, weight_bytes
 from opdb.records import (
     ALGORITHM_SETTING,
@@ -31,7 +31,7 @@ from opdb.records import (
     Role,
     Weights,
 )
-from opdb.store import ConfigurationFilter, MissingVisits, Repeated, Store, VisitFilter
+from opdb.store import ConfigurationFilter, Repeated, Store, VisitFilter
 
 ROUNDS = 2
 """Good visits wanted of a configuration of no model: two in different random rounds beat one long
@@ -53,6 +53,8 @@ as a share of it: its sampling part alone."""
 
 DUPLICATE_SHARE = 0.1
 """Share of the configurations that are measured once more, blind, to test stated intervals."""
+
+STATES: tuple[Weights, ...] = ("cold", "hot")
 
 FORCED_KIND = "conv2d"
 """The kind of operator whose algorithm can be forced."""
@@ -166,22 +168,14 @@ def weight_states(
     ordered = sorted(configurations, key=lambda c: (c.kind, c.key))
     if resident is None:
         return dict.fromkeys(ordered, ("cold",))
+    if unknown := store.workloads_of_unknown_size():
+        store.save_touched_bytes({workload.key: touched_bytes(workload) for workload in unknown})
     weighty = [c.key for c in ordered if weight_bytes(c)]
     hot = store.called_in(weighty, ("at most", resident))
     cold = store.called_in(weighty, ("above", resident))
-    return {c: _states(c, c.key in cold, c.key in hot) for c in ordered}
-
-
-def _know_footprints(store: Store, resident: float | None) -> None:
-    """Store what a pass of each workload touches, where that is requested and not known yet."""
-    if resident is not None and (unknown := store.workloads_of_unknown_size()):
-        store.save_touched_bytes({workload.key: touched_bytes(workload) for workload in unknown})
-
-
-def _states(configuration: Configuration, cold: bool, hot: bool) -> tuple[Weights, ...]:
-    if not hot or not weight_bytes(configuration):
-        return ("cold",)
-    return ("cold", "hot") if cold else ("hot",)
+    return {
+        c: (STATES if c.key in cold else ("hot",)) if c.key in hot else ("cold",) for c in ordered
+    }
 
 
 def _ordered(jobs: Iterable[VisitRequest], request: BenchRequest, seed: int) -> list[VisitRequest]:
@@ -449,8 +443,7 @@ class Benched:
         among the measurements, in the same random order. Where an order is given, all rounds keep
         it, and duplicates are each round's last.
         """
-        request = self.request
-        wanted = self._measurements() | self._duplicates()
+        request, wanted = self.request, self._wanted()
         order = _ordered([job for job, count in wanted.items() if count], request, request.seed)
         made = []
         for left in range(request.most_rounds, 0, -1):
@@ -466,11 +459,11 @@ class Benched:
         """
         given = self.request.configurations
         keys = set(coarse) if given is None else set(coarse) & set(given)
-        found = self._lacking_by_weights(MAX_ROUNDS, keys, here=True)
-        seen = self._seen_by_weights(found, here=True)
+        among = self._among(keys)
+        seen = {state: self._seen(among, weights=state, here=True) for state in STATES}
         jobs = [
             VisitRequest(c, weights=states[0], algorithm=self._algorithm)
-            for c, states in found.items()
+            for c, states in among.items()
             if seen[states[0]].wanted(c, rounds=MAX_ROUNDS)
         ]
         return _ordered(jobs, self.request, seed)
@@ -479,95 +472,59 @@ class Benched:
     def _algorithm(self) -> str | None:
         return self.settings.get(ALGORITHM_SETTING)
 
-    def _sort(
-        self, role: Role = "measurement", weights: Weights | None = None, *, here: bool = False
-    ) -> VisitFilter:
-        """Return which visits count; with `here`, those of this board whatever is requested."""
-        board = self.board.uuid if here or self.request.this_board else None
-        return VisitFilter(self.board.device, board, role, weights)
+    def _among(self, keys: Collection[str] | None) -> dict[Configuration, tuple[Weights, ...]]:
+        """Return what may be visited, with the states of its weights; of these keys, if given."""
+        request = self.request
+        called = request.configurations is None
+        given = ConfigurationFilter(request.kinds, keys, called=called, device=self.board.device)
+        found = self.store.configurations_among(given)
+        if keys is None:
+            found = [c for c in found if c.key not in self._between]
+        return weight_states(self.store, found, request.resident_bytes)
 
-    def _seen(self, sort: VisitFilter, configurations: Iterable[Configuration]) -> VisitCounts:
+    def _seen(
+        self,
+        configurations: Iterable[Configuration],
+        role: Role = "measurement",
+        weights: Weights | None = None,
+        *,
+        here: bool = False,
+    ) -> VisitCounts:
+        """Return the visits of a sort; with `here`, those of this board whatever is requested."""
+        board = self.board.uuid if here or self.request.this_board else None
+        sort = VisitFilter(self.board.device, board, role, weights)
         keys = [c.key for c in configurations]
         rejected = self.store.outcomes(sort, keys, rejected=True)
         return VisitCounts(self.settings, self.store.outcomes(sort, keys), rejected)
-
-    def _seen_by_weights(
-        self, configurations: Iterable[Configuration], *, here: bool = False
-    ) -> dict[Weights, VisitCounts]:
-        among = list(configurations)
-        states: tuple[Weights, ...] = ("cold", "hot")
-        return {s: self._seen(self._sort(weights=s, here=here), among) for s in states}
-
-    def _lacking(
-        self, sort: VisitFilter, visits: int, given: ConfigurationFilter
-    ) -> list[Configuration]:
-        """Return what may lack visits of a sort: all that does, and some that failed."""
-        lack = MissingVisits(sort, visits, relevant_settings(self.settings, self.request.kinds))
-        found = self.store.lacking(lack, replace(given, device=self.board.device))
-        return found if given.keys is not None else [c for c in found if c.key not in self._between]
-
-    def _lacking_by_weights(
-        self, visits: int, keys: Collection[str] | None, *, here: bool = False
-    ) -> dict[Configuration, tuple[Weights, ...]]:
-        resident = self.request.resident_bytes
-        _know_footprints(self.store, resident)
-        given = ConfigurationFilter(
-            self.request.kinds, keys, called=self.request.configurations is None
-        )
-        found = self._lacking(self._sort(weights="cold", here=here), visits, given)
-        if resident is not None:
-            given = replace(given, called_in=("at most", resident))
-            found += self._lacking(self._sort(weights="hot", here=here), visits, given)
-        return weight_states(self.store, found, resident)
 
     @cached_property
     def _between(self) -> set[str]:
         return interpolated(self.store, self.board.device)
 
-    def _called(self, configurations: Iterable[Configuration]) -> set[str]:
-        """Return which of these configurations (keys) models call; none where rounds are given."""
-        if self.request.rounds is not None:
-            return set()
-        keys = [c.key for c in configurations]
-        return set().union(*self.store.calls_of(keys, self.board.device).values())
-
-    def _measurements(self) -> dict[VisitRequest, int]:
-        request = self.request
-        found = self._lacking_by_weights(request.most_rounds, request.configurations)
-        seen = self._seen_by_weights(found)
-        called = self._called(found)
-        return {
+    def _wanted(self) -> dict[VisitRequest, int]:
+        """Return how many visits are wanted, of measurements and of duplicates."""
+        request, among = self.request, self._among(self.request.configurations)
+        called: set[str] = set()
+        if request.rounds is None:
+            calls = self.store.calls_of([c.key for c in among], self.board.device)
+            called = called.union(*calls.values())
+        rounds = {c: request.rounds_of(c, called) for c in among}
+        seen = {state: self._seen(among, weights=state) for state in STATES}
+        wanted = {
             VisitRequest(c, weights=state, algorithm=self._algorithm): seen[state].wanted(
-                c, rounds=request.rounds_of(c, called), retry=request.retry
+                c, rounds=rounds[c], retry=request.retry
             )
-            for c, states in found.items()
+            for c, states in among.items()
             for state in states
         }
-
-    def _duplicates(self) -> dict[VisitRequest, int]:
-        request = self.request
-        if request.duplicates <= 0:
-            return {}
-        end = None if request.duplicates >= 1 else f"{math.ceil(request.duplicates * 2**32):08x}"
-        given = ConfigurationFilter(request.kinds, request.configurations, keys_below=end)
-        found = self._lacking(self._sort("duplicate"), request.most_rounds, given)
-        called = self._called(found)
-        here = self._seen(self._sort(here=True), found)
-        on_device = self._seen(self._sort(), found)
-        duplicated = self._seen(self._sort("duplicate"), found)
-        wanted = {}
-        for configuration, states in weight_states(
-            self.store, found, request.resident_bytes
-        ).items():
-            if not is_duplicated(configuration, request.duplicates):
-                continue
-            rounds = request.rounds_of(configuration, called)
-            anywhere = on_device.wanted(configuration, rounds=rounds, retry=request.retry)
-            if here.good(configuration) or anywhere == rounds:
-                job = VisitRequest(
-                    configuration, "duplicate", weights=states[0], algorithm=self._algorithm
-                )
-                wanted[job] = duplicated.wanted(configuration, rounds=rounds)
+        among = {c: s for c, s in among.items() if is_duplicated(c, request.duplicates)}
+        here, on_device = self._seen(among, here=True), self._seen(among)
+        duplicated = self._seen(among, "duplicate")
+        for c, states in among.items():
+            anywhere = on_device.wanted(c, rounds=rounds[c], retry=request.retry)
+            if here.good(c) or anywhere == rounds[c]:
+                job = VisitRequest(c, "duplicate", weights=states[0], algorithm=self._algorithm)
+                wanted[job] = duplicated.wanted(c, rounds=rounds[c])
         return wanted
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, cached_property
 from types import MappingProxyType
@@ -279,13 +279,3 @@ def relevant_setting(kind: str, settings: Mapping[str, Json]) -> str:
 
 def is_forcible(kind: str) -> bool:
     return kind in KINDS and ALGORITHM_SETTING in KINDS[kind].settings
-
-
-def relevant_settings(
-    settings: Mapping[str, Json], kinds: Collection[str] | None = None
-) -> set[str]:
-    """Return the relevant setting of each of these kinds, each text once.
-
-    One kind's setting may be another's default: pass no more kinds than are meant.
-    """
-    return {relevant_setting(kind, settings) for kind in (KINDS if kinds is None else kinds)}

@@ -11,7 +11,6 @@ from opdb.store.store import MeasuredWorkload, RunState, Store
 from opdb.store.visits import (
     ConfigurationFilter,
     Head,
-    MissingVisits,
     Standing,
     Touched,
     VisitFilter,
@@ -24,7 +23,6 @@ __all__ = [
     "Head",
     "HostSeen",
     "MeasuredWorkload",
-    "MissingVisits",
     "Repeated",
     "RunState",
     "Spent",

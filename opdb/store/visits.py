@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -14,8 +14,6 @@ from sqlalchemy import (
     Connection,
     Select,
     Table,
-    and_,
-    case,
     delete,
     func,
     insert,
@@ -66,30 +64,18 @@ class VisitFilter:
 
 
 @dataclass(frozen=True)
-class MissingVisits:
-    """Fewer visits of a sort than so many that are good, not rejected, and in these settings."""
-
-    sort: VisitFilter
-    visits: int
-    settings: Collection[str]
-
-
-@dataclass(frozen=True)
 class ConfigurationFilter:
     """Which configurations: of these kinds, called by a workload, or those of these keys.
 
     What only sweeps asked for counts as no workload.
 
-    With `called` what has one of the keys must be called too. `keys_below` leaves out the keys that
-    sort at or above it, `called_in` what no workload calls that touches so many bytes. `device` (a
-    slug) leaves out what models call only as they are compiled for other devices.
+    With `called` what has one of the keys must be called too. `device` (a slug) leaves out what
+    models call only as they are compiled for other devices.
     """
 
     kinds: Collection[str] | None = None
     keys: Collection[str] | None = None
     called: bool = False
-    keys_below: str | None = None
-    called_in: Touched | None = None
     device: str | None = None
 
 
@@ -114,42 +100,14 @@ class Pending(Connected):
         with self.reading() as connection:
             return rows.visit_outcomes(connection, conditions, configurations)
 
-    def lacking(self, lack: MissingVisits, among: ConfigurationFilter) -> list[Configuration]:
-        """Return, of some configurations, those that lack good visits, by kind and then key."""
-        tally = schema.tally
-        good = case((tally.c.rejected == "", tally.c.visits), else_=0)
-        of_sort = [
-            *lack.sort.conditions(),
-            tally.c.outcome == "ok",
-            tally.c.setting.in_(sorted(lack.settings)),
-        ]
-
-        def short(some: Select[tuple[int]]) -> Select[tuple[int]]:
-            chosen = some.subquery()
-            return (
-                select(chosen.c.id)
-                .outerjoin(tally, and_(tally.c.configuration_id == chosen.c.id, *of_sort))
-                .group_by(chosen.c.id)
-                .having(func.sum(good) < lack.visits)
-            )
-
-        return self.configurations_among(among, short)
-
-    def configurations_among(
-        self,
-        among: ConfigurationFilter,
-        narrowed: Callable[[Select[tuple[int]]], Select[tuple[int]]] = lambda chosen: chosen,
-    ) -> list[Configuration]:
-        """Return some configurations, by kind and then key.
-
-        `narrowed` takes the query of their row numbers to one of those that are wanted.
-        """
+    def configurations_among(self, among: ConfigurationFilter) -> list[Configuration]:
+        """Return some configurations, by kind and then key."""
         with self.reading() as connection:
             table = schema.configuration
             found: list[tuple[str, str, str]] = []
             for some in [None] if among.keys is None else in_parts(among.keys):
                 query = select(table.c.kind, table.c.key, table.c.json)
-                query = query.where(table.c.id.in_(narrowed(_chosen(among, some))))
+                query = query.where(table.c.id.in_(_chosen(among, some)))
                 found += map(tuple, connection.execute(query))
             return [Configuration.from_canonical(text) for _, _, text in sorted(found)]
 
@@ -227,18 +185,14 @@ def _chosen(among: ConfigurationFilter, keys: Collection[str] | None) -> Select[
     configuration, call = schema.configuration, schema.call
     called = select(call.c.configuration_id.label("id")).distinct()
     called = called.where(call.c.workload_id.not_in(not_asked_for(among.device)))
-    if among.called_in is not None:
-        called = called.where(call.c.workload_id.in_(_workloads(among.called_in)))
     conditions: list[ColumnElement[bool]] = []
     if among.kinds is not None:
         conditions.append(configuration.c.kind.in_(sorted(among.kinds)))
-    if among.keys_below is not None:
-        conditions.append(configuration.c.key < among.keys_below)
     if keys is None and not conditions:
         return called
     if keys is not None:
         conditions.append(configuration.c.key.in_(sorted(keys)))
-    if keys is None or among.called or among.called_in is not None:
+    if keys is None or among.called:
         conditions.append(configuration.c.id.in_(called))
     return select(configuration.c.id).where(*conditions)
 

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from opdb.derive import costs as rejection
 from opdb.records import Board
-from opdb.store import ConfigurationFilter, MissingVisits, Store, VisitFilter, open_store, visits
+from opdb.store import ConfigurationFilter, Store, VisitFilter, open_store, visits
 from opdb.store.exchange import export_set, import_set
 from tests import published
 from tests.store import samples
@@ -89,30 +89,17 @@ def test_sets_of_one_configuration_are_counted_together(tmp_path: Path) -> None:
         assert_counted(store)
 
 
-def lacking(store: Store, visits: int, sort: VisitFilter = HERE, **among: object) -> set[str]:
-    lack = MissingVisits(sort, visits, SETTINGS)
-    return {c.key for c in store.lacking(lack, ConfigurationFilter(**among))}  # type: ignore[arg-type]
+def among(store: Store, **given: object) -> set[str]:
+    return {c.key for c in store.configurations_among(ConfigurationFilter(**given))}  # type: ignore[arg-type]
 
 
-def test_what_lacks_good_visits(filled: Store) -> None:
+def test_configurations_by_kind_key_and_whether_they_are_called(filled: Store) -> None:
     every = {samples.CONV.key, samples.RELU.key, samples.ADD.key}
-    assert lacking(filled, 2) == every, "the anchor is not called"
-    filled.save_visit(samples.visit("second"))
-    assert lacking(filled, 2) == every - {samples.CONV.key}
-    flags = (f"{rejection.REJECTED}the clock moved",)
-    filled.save_visit(samples.visit("third", flags=flags))
-    assert lacking(filled, 3) == every, "a rejected visit is none"
-    assert lacking(filled, 2, kinds=["relu", "conv2d"]) == {samples.RELU.key}
-    assert lacking(filled, 2, keys=[samples.ANCHOR.key]) == {samples.ANCHOR.key}
-    assert lacking(filled, 2, keys=[samples.ANCHOR.key], called=True) == set()
-    assert lacking(filled, 2, keys=[]) == set()
-    assert lacking(filled, 2, VisitFilter("nvidia-h200", "GPU-2")) == every
-    below = max(every)
-    assert lacking(filled, 2, VisitFilter("other"), keys_below=below) == every - {below}
-    other = MissingVisits(HERE, 2, ("tf32",))
-    assert {c.key for c in filled.lacking(other, ConfigurationFilter())} == every, (
-        "in another setting"
-    )
+    assert among(filled) == every, "the anchor is not called"
+    assert among(filled, kinds=["relu", "conv2d"]) == every - {samples.ADD.key}
+    assert among(filled, keys=[samples.ANCHOR.key]) == {samples.ANCHOR.key}
+    assert among(filled, keys=[samples.ANCHOR.key], called=True) == set()
+    assert among(filled, keys=[]) == set()
 
 
 @pytest.mark.parametrize(("bound", "calls"), [("at most", True), ("above", False)])
@@ -124,8 +111,6 @@ def test_workloads_by_what_they_touch(filled: Store, bound: str, calls: bool) ->
     keys = [samples.CONV.key, samples.ANCHOR.key]
     found = filled.called_in(keys, (bound, 1e6))  # type: ignore[arg-type]
     assert found == ({samples.CONV.key} if calls else set())
-    called = ConfigurationFilter(called_in=(bound, 1e6))  # type: ignore[arg-type]
-    assert len(filled.configurations_among(called)) == (3 if calls else 0)
     filled.save_workload(workload)
     assert filled.workloads_of_unknown_size() == [workload], "its calls may be others"
 

@@ -10,8 +10,7 @@ import math
 import statistics
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -291,7 +290,7 @@ def ensure_board_calibration(
         return known
     name = session.platform.device.name
     tell(f"testing the meters of {name} ({session.platform.board.uuid}), about a minute")
-    made = calibrate_board(session, tell)
+    made = calibrate_board(session)
     store.save_board(session.platform.device, session.platform.board)
     store.save_board_calibration(made)
     return made
@@ -318,14 +317,14 @@ def trusting(session: Session, calibration: BoardCalibration | None) -> Session:
     return replace(session, meter=TrustedMeter(session.meter, failed, limit_w))
 
 
-def calibrate_board(session: Session, tell: Callable[[str], None]) -> BoardCalibration:
+def calibrate_board(session: Session) -> BoardCalibration:
     """Run the loads, record what the meters show, and judge it; about a minute."""
     from opdb.meters.nvml import foreign_processes
 
     platform = session.platform
     measured_at, began_s = now(), time.monotonic()
     try:
-        record = _Recording(session, tell).record()
+        record = _Recording(session).record()
     except RuntimeError as error:
         session.check_alive()
         raise CannotMeasureError(
@@ -376,10 +375,9 @@ class _Busy:
 class _Recording:
     """One run through all loads of a board's calibration."""
 
-    def __init__(self, session: Session, tell: Callable[[str], None]) -> None:
+    def __init__(self, session: Session) -> None:
         # On a GPU the meter is NVML's; open_meter gives no other.
         self._meter: NvmlMeter = session.meter  # type: ignore[assignment]
-        self._tell = tell
         self._device = session.platform.torch_device
         self._l2_bytes = session.platform.device.l2_bytes
         self._clock_hz = session.platform.device.max_clock_hz or 1e9
@@ -394,22 +392,18 @@ class _Recording:
 
     def _record(self) -> BoardRecord:
         busy = self._timed(square_matmul(WORK_SIZE, torch.float32, self._device))
-        self._tell("a steady load, the counter read as usual, not at all, back to back")
         busy.keep(BOARD_WARM_UP_S)
         polled: tuple[Polling, ...] = ("usual", "none", "fast")
         steady: dict[str, Trace] = {how: self._steady(busy, how) for how in polled}
         self._meter.watch("usual", instant=True)
         off = self._off()
-        self._tell("a load switched on and off, slowly and near the meters' ticks")
         step = self._wave(busy, STEP_PERIOD_S, BOARD_STEP_CYCLES * STEP_PERIOD_S)
         squares = tuple(self._wave(busy, period_s, SQUARE_S) for period_s in SQUARE_PERIODS_S)
         busy.keep(SETTLE_LOAD_S)
         busy.end()
-        self._tell("the board at rest, then at its power limit")
         time.sleep(IDLE_SETTLE_S)
         idle = self._idle()
         limit, limit_end_s = self._limit()
-        self._tell("copies, matrix products, reads of growing size")
         return BoardRecord(
             steady=steady,
             off=off,
@@ -543,21 +537,13 @@ def copy_rate(device: str) -> float:
 
 def matmul_rates(device: str) -> dict[str, float | None]:
     """Return the highest rate of a matrix product (FLOP/s) by dtype; a multiply-add counts 2."""
-    rates = {}
+    matmul, rates = torch.backends.cuda.matmul, {}
+    before = matmul.allow_tf32
     for name, dtype in MATMUL_DTYPES.items():
-        with _tf32(name == "tf32"):
-            rates[f"matmul_{name}_flops_per_s"] = _matmul_rate(dtype, device)
+        matmul.allow_tf32 = name == "tf32"
+        rates[f"matmul_{name}_flops_per_s"] = _matmul_rate(dtype, device)
+    matmul.allow_tf32 = before
     return rates
-
-
-@contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _matmul_rate(dtype: torch.dtype, device: str) -> float | None:

@@ -28,7 +28,7 @@ from torch import nn
 
 from opdb.bench.session import Session, new_id, now, release
 from opdb.bench.visit import issuing
-from opdb.derive.quiet import BLOCK_S, LEAST_BLOCKS, is_settled
+from opdb.derive.quiet import BLOCK_S, LEAST_BLOCKS
 from opdb.errors import UnsupportedError
 from opdb.kinds import get_kind
 from opdb.kinds.fused import NAME as FUSED
@@ -132,25 +132,6 @@ def _few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:
             few = []
     if few:
         yield few
-
-
-def settle(
-    workloads: Sequence[list[Call]],
-    take: Callable[[list[list[Call]]], None],
-    taken: Callable[[], list[HostVisit]],
-) -> None:
-    """Have host times of workloads taken again while their moments disagree.
-
-    `take` takes them, `taken` returns all that were. One moment lasts seconds, and a host may be
-    held up for all of them.
-    """
-    left = list(workloads)
-    for _ in range(MOMENTS, MOST_MOMENTS):
-        visits = taken() if left else []
-        left = [calls for calls in left if not is_settled(visits, calls)]
-        if not left:
-            return
-        take(left)
 
 
 @dataclass

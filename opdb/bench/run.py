@@ -22,7 +22,7 @@ from opdb.bench.calibrate import (
     trusting,
     with_base_power_anew,
 )
-from opdb.bench.host import MOMENTS, Moments, host_visits, settle
+from opdb.bench.host import MOMENTS, MOST_MOMENTS, Moments, host_visits
 from opdb.bench.plan import (
     FORCED_KIND,
     MAX_REDONE,
@@ -44,12 +44,13 @@ from opdb.bench.session import (
 )
 from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, check_algorithms, is_at_full_clock, visit
 from opdb.derive.costs import FOREIGN_PROCESS, is_rejected, marked
+from opdb.derive.quiet import is_settled
 from opdb.derive.statistics import Reached, reached
 from opdb.errors import CannotMeasureError, ClaimLostError
 from opdb.growth import benched_calls
 from opdb.memory import resident_bytes
 from opdb.progress import Display, Progress
-from opdb.records import Board, Call, Campaign, Configuration, Cost, Visit, Workload
+from opdb.records import Board, Call, Configuration, Visit, Workload
 from opdb.store import Claims, Store, open_store, take_in
 from opdb.store.deriving import derive_costs
 from opdb.units import plural
@@ -120,9 +121,8 @@ class BenchResult:
 class Budget:
     """The seconds that a campaign or a build may take, from a moment on; None is without bound."""
 
-    def __init__(self, max_s: float | None, began_s: float | None = None) -> None:
-        self._began_s = time.monotonic() if began_s is None else began_s
-        self._max_s = max_s
+    def __init__(self, max_s: float | None) -> None:
+        self._began_s, self._max_s = time.monotonic(), max_s
         self.stopped: str | None = None
 
     @property
@@ -261,11 +261,11 @@ class BenchCampaign:
                     self._take_host_times(self._unheard)
             self._visit_all(todo)
             self._moments.until(1.0)
-            settle(
-                self._unheard,
-                self._take_host_times,
-                lambda: self._store.host_visits(self._board.uuid),
-            )
+            unsettled = self._unheard
+            for _ in range(MOMENTS, MOST_MOMENTS):
+                taken = self._store.host_visits(self._board.uuid)
+                unsettled = [calls for calls in unsettled if not is_settled(taken, calls)]
+                self._take_host_times(unsettled)
         finally:
             derive_costs(self._store, self._board.uuid)
             result, budget = self._result, self._budget
@@ -465,9 +465,6 @@ PRECISE = ("cuda",)
 WORKERS = "workers"
 """In a campaign's environment: how many workers measured on its host at once, where several."""
 
-SOFTWARE = ("driver", "cuda", "cudnn", "torch")
-"""What of a campaign's environment decides which kernels run, and how fast."""
-
 
 @contextmanager
 def campaign(device: str | None, store: Store, workers: int = 1) -> Iterator[Session]:
@@ -495,24 +492,6 @@ def campaign(device: str | None, store: Store, workers: int = 1) -> Iterator[Ses
     finally:
         gc.unfreeze()
         meter.close()
-
-
-def changed(before: Campaign, now: Campaign) -> str | None:
-    """Say what of the software is another in a board's campaign than in the one before it.
-
-    Costs are then derived from visits under both. None where nothing is.
-    """
-    moved = [
-        f"{name} {before.environment.get(name)} before, {now.environment.get(name)} now"
-        for name in SOFTWARE
-        if before.environment.get(name) != now.environment.get(name)
-    ]
-    if not moved:
-        return None
-    return (
-        f"{', '.join(moved)}: costs of this board rest on what was measured under both. A database "
-        "of its own keeps them apart, and opdb compare holds one against the other"
-    )
 
 
 def _freeze() -> None:
@@ -562,18 +541,17 @@ def bench(store: Store, request: BenchRequest, display: Display, crew: Crew = AL
             derive_costs(store, board.uuid)  # a bench that was killed has not come to it
         if todo or unheard or further(store, board, request, 0):
             display.note(f"calibrating {platform.device.name} ({board.uuid})")
-            before = store.campaigns(board=board.uuid)[-1:]
             with crew.measuring(), campaign(request.device, store, crew.workers) as session:
                 result.campaign = session.campaign.id
-                for said in [changed(earlier, session.campaign) for earlier in before]:
-                    if said is not None:
-                        display.note(said)
                 BenchCampaign(
                     session, store, request, claims, budget, display, crew, result, unheard
                 ).run(todo)
     if result.campaign is not None:
-        result.reached = _reached(store, board, request, result)
-        sums = [sum_ for each in benched_in(store, board, request) for sum_ in each.sums]
+        benched = benched_in(store, board, request)
+        costs = [c for each in benched for c in each.costs if c.configuration not in each.called]
+        why = "the time was up" if result.stopped else f"after {MAX_ROUNDS} rounds"
+        result.reached = reached(costs, request.precision, lambda cost: why)
+        sums = [sum_ for each in benched for sum_ in each.sums]
         result.sums = SumsReached.of(sums, request.sum_precision)
     return result
 
@@ -611,24 +589,6 @@ def _planned(store: Store, board: Board, request: BenchRequest) -> list[VisitReq
     return found
 
 
-def _reached(store: Store, board: Board, request: BenchRequest, result: BenchResult) -> Reached:
-    costs: list[Cost] = []
-    unfinished: set[tuple[str, str]] = set()
-    for benched in benched_in(store, board, request):
-        found = [cost for cost in benched.costs if cost.configuration not in benched.called]
-        left = benched.further_round([cost.configuration for cost in found], request.seed)
-        left_keys = {job.configuration.key for job in left}
-        unfinished |= {(c.configuration, c.setting) for c in found if c.configuration in left_keys}
-        costs += found
-
-    def why(cost: Cost) -> str:
-        if (cost.configuration, cost.setting) not in unfinished:
-            return f"after {MAX_ROUNDS} rounds"
-        return "the time was up" if result.stopped else "rounds are left"
-
-    return reached(costs, request.precision, why)
-
-
 def _without_host_times(
     store: Store, platform: Platform, request: BenchRequest
 ) -> list[list[Call]]:
@@ -638,9 +598,7 @@ def _without_host_times(
     are forced. Where configurations are given, their calls alone; of a whole generation those that
     are benched.
     """
-    if not request.host_times or request.algorithms:
-        return []
-    if platform.device.type == "cpu":
+    if not request.host_times or request.algorithms or platform.device.type == "cpu":
         return []
     have = {(v.configuration, v.form) for v in store.host_visits(platform.board.uuid)}
     chosen = None if request.configurations is None else set(request.configurations)
@@ -648,16 +606,11 @@ def _without_host_times(
     for workload in _heard(store, platform, request):
         benched = benched_calls(workload)
         calls = [c for c in benched if chosen is None or c.configuration.key in chosen]
-        distinct = {(c.configuration.key, c.form): c for c in calls}
-        lacking = [
-            key
-            for key, call in distinct.items()
-            if key not in have
-            and (request.kinds is None or call.configuration.kind in request.kinds)
-        ]
-        if lacking:
+        kinds = {(c.configuration.key, c.form): c.configuration.kind for c in calls}
+        lacking = {kind for call, kind in kinds.items() if call not in have}
+        if lacking if request.kinds is None else lacking & set(request.kinds):
             found.append(calls)
-            have |= distinct.keys()
+            have |= kinds.keys()
     return found
 
 

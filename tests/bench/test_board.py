@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -48,7 +47,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of the calibrations that were made, in place of making any."""
     ids: list[str] = []
 
-    def make(session: Session, tell: Callable[[str], None]) -> BoardCalibration:
+    def make(session: Session) -> BoardCalibration:
         ids.append(f"made-{len(ids)}")
         moment = f"2026-11-21T0{len(ids)}:00:00Z"
         return calibration(ids[-1], measured_at=moment)
@@ -179,7 +178,7 @@ def recording(gpu: Session, monkeypatch: pytest.MonkeyPatch) -> board._Recording
     session = replace(
         gpu, platform=replace(gpu.platform, torch_device="cpu"), meter=cast(Meter, Watched())
     )
-    return board._Recording(session, lambda text: None)
+    return board._Recording(session)
 
 
 def test_a_recording_polls_the_counter_in_every_way_and_leaves_it_as_usual(
@@ -232,4 +231,4 @@ def test_a_gpu_that_cannot_run_the_loads_is_one_message(
     monkeypatch.setattr(board._Recording, "record", fail)
     monkeypatch.setattr(Session, "check_alive", lambda self: None)
     with pytest.raises(CannotMeasureError, match=r"meters of GPU-1 .*tested: out of memory;"):
-        calibrate_board(gpu, lambda text: None)
+        calibrate_board(gpu)

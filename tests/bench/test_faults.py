@@ -1,9 +1,8 @@
-"""What goes wrong in a campaign: a GPU that falls off, meters that lie, software that changes."""
+"""What goes wrong in a campaign: a GPU that falls off, meters that lie."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from opdb.bench import session as session_module
 from opdb.bench import visit as visit_module
 from opdb.bench.model import run_of
 from opdb.bench.run import campaign
-from opdb.bench.session import Platform, Session, detect
+from opdb.bench.session import Session
 from opdb.bench.visit import VisitRequest, visit
 from opdb.errors import CannotMeasureError
 from opdb.meters import Reading
@@ -172,30 +171,3 @@ def test_a_meter_that_lies_leaves_times_and_no_energy(
         assert bool(each.stretch.power_samples) == (fault is None)
         told = [flag for flag in each.flags if flag.startswith("no power: ")]
         assert len(told) == (fault is not None) and all(said in flag for flag in told)
-
-
-# Software
-
-
-def test_a_driver_that_changed_since_the_last_campaign_is_told(
-    opdb: Opdb,  # noqa: F811
-    database: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def under(driver: str) -> Callable[[str | None], Platform]:
-        here = detect("cpu")
-        return lambda _: replace(here, environment={**here.environment, "driver": driver})
-
-    told = []
-    for driver, kind in (("580.1", "relu"), ("580.1", "add"), ("590.2", "linear")):
-        monkeypatch.setattr(run, "detect", under(driver))
-        ran = opdb("bench", kind, "--device", "cpu")
-        assert ran.status == 0, ran.err
-        told.append("driver 580.1 before, 590.2 now: costs of this board rest on" in ran.err)
-    assert told == [False, False, True]
-    with open_store(str(database)) as store:
-        drivers = {each.id: each.environment["driver"] for each in store.campaigns()}
-        [board] = store.boards()
-        kinds = {c.key: c.kind for c in store.configurations()}
-        of = {kinds[v.configuration]: drivers[v.campaign] for v in store.visits(board.uuid)}
-    assert of == {"relu": "580.1", "add": "580.1", "linear": "590.2"}

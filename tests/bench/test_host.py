@@ -17,7 +17,6 @@ from opdb.bench.host import (
     FEW_CALLS,
     GRAPHS,
     MOMENTS,
-    MOST_MOMENTS,
     Moments,
     Timed,
     blocks_of,
@@ -25,46 +24,15 @@ from opdb.bench.host import (
     entry_s,
     host_visits,
     round_of,
-    settle,
 )
 from opdb.bench.session import Session
 from opdb.derive.quiet import BLOCK_S
 from opdb.harvest.passes import harvest
 from opdb.models import checked
 from opdb.operators import build
-from opdb.records import Call, Configuration, HostVisit
+from opdb.records import Call, Configuration
 from opdb.spec import ModelSpec
 from tests.store import samples
-
-
-@pytest.mark.parametrize(
-    ("slowness", "moments"),
-    [((1.0, 1.1), 2), ((1.0, 1.4, 1.02), 3), ((1.6, 1.0, 1.3, 1.7, 1.0), MOST_MOMENTS)],
-)
-def test_moments_are_added_until_the_two_fastest_agree(
-    slowness: tuple[float, ...], moments: int
-) -> None:
-    """Of two workloads, one of which the host always takes alike."""
-    uneven, even = (
-        [Call(replace(samples.RELU, parameters={"number": n}), "module") for n in numbers]
-        for numbers in (range(FEW_CALLS), range(FEW_CALLS, 2 * FEW_CALLS))
-    )
-    taken: list[HostVisit] = []
-    asked = []
-
-    def take(left: list[list[Call]]) -> None:
-        asked.append(left)
-        for calls in left:
-            at = f"t{len([each for each in asked if calls in each])}"
-            factor = slowness[int(at[1:]) - 1] if calls is uneven else 1.0
-            taken.extend(
-                HostVisit(at, "c", c.configuration.key, c.form, at, (1e-5 * factor,)) for c in calls
-            )
-
-    Moments([uneven, even], take).until(1.0)
-    assert asked == [[uneven], [even]] * MOMENTS
-    settle([uneven, even], take, lambda: taken)
-    assert asked[2 * MOMENTS :] == [[uneven]] * (moments - MOMENTS)
 
 
 def test_moments_are_spread_over_the_visits_each_workload_whole() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,8 @@ from opdb.memory import (
     memory_of,
     touched_bytes,
 )
-from opdb.records import Call, Configuration, PassMemory, Workload
+from opdb.records import Call, Configuration, PassMemory
 from opdb.spec import ModelSpec
-from opdb.store import open_store
-from tests import published
 from tests.store import samples
 
 GIGA = 10**9
@@ -87,33 +84,6 @@ def test_what_has_the_batch_in_its_shape_grows_with_it() -> None:
     assert "(weights 40 GB, cache 20 GB, activations 38 GB)" in memory_line(memory)
     crowded = stored(replace(SEEN, cache_bytes=20 * GIGA), 50 * GIGA)
     assert crowded.fits is False and crowded.largest_batch == 1, "though all 60 GB do not fit"
-
-
-def decoders() -> list[Workload]:
-    """Return the published prefills and decoding steps, harvested before caches were apart."""
-    with open_store(str(published.database_of("nvidia-h200-generation"))) as store:
-        return [w for phase in ("prefill", "decode") for w in store.workloads(phase=phase)]
-
-
-def test_a_published_decoder_at_one_batch_tells_what_it_needs_at_another() -> None:
-    """What is harvested at one batch is what follows from the harvest at another, within 2 %."""
-    device = replace(samples.DEVICE, memory_bytes=150 * GIGA)
-    alike = defaultdict(list)
-    for each in decoders():
-        shape = each.inputs["args"][0]["shape"][1:]
-        alike[each.name, each.captured, str(each.inputs["generation"]), str(shape)].append(each)
-    pairs = 0
-    for workloads in alike.values():
-        by_batch = {each.batch_size: memory_of(each, device) for each in workloads}
-        for batch, memory in by_batch.items():
-            grows = (memory.needed_bytes - memory.weight_bytes) / batch
-            for other, truth in by_batch.items():
-                assert truth.weight_bytes == memory.weight_bytes
-                follows = memory.weight_bytes + grows * other
-                assert follows == pytest.approx(truth.needed_bytes, rel=0.02)
-                assert memory.largest_batch == pytest.approx(truth.largest_batch, rel=0.05, abs=1)
-                pairs += batch != other
-    assert pairs > 100
 
 
 MEASURED = json.loads((Path(__file__).parent / "data" / "h200_memory.json").read_text())

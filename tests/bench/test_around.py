@@ -10,13 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.bench import harvests as answered
 from opdb.bench import harvests as module
 from opdb.bench.harvests import around, measuring, with_around
 from opdb.errors import UnsupportedError
-from opdb.harvest import digest, passes
-from opdb.harvest.finding import standing, stored_workload, workload_of
-from opdb.harvest.passes import harvest, harvest_in_both
+from opdb.harvest.finding import workload_of
+from opdb.harvest.passes import harvest
 from opdb.models import checked
 from opdb.records import Harvest
 from opdb.spec import ModelSpec
@@ -25,12 +23,6 @@ from opdb.store.exchange import export_set, import_set
 from tests.store.conftest import fill
 
 EXAMPLE = (torch.zeros(2, 8),)
-MOST_S = answered.MOST_S
-
-
-@pytest.fixture(autouse=True)
-def long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answered, "MOST_S", MOST_S)
 
 
 class Busy(nn.Module):
@@ -84,10 +76,6 @@ def generation(name: str, tokens: int, **said: Any) -> ModelSpec:
     return checked(ModelSpec(name, source="python", phase="generate", **asks))
 
 
-def timed_anew(request: ModelSpec) -> float | None:
-    return around(request, harvest(request), {})
-
-
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many passes each run consists of that times a part of a generation."""
@@ -137,11 +125,6 @@ def test_sizes_of_a_model_that_make_the_same_calls_are_timed_once(
     assert [each.workload.around for each in found] == [7.0, 7.0, 8.0]
 
 
-def test_steps_of_training_are_not_timed() -> None:
-    request = checked(ModelSpec("mlp", phase="training"))
-    assert timed_anew(request) is None
-
-
 @pytest.mark.parametrize("cache", ["static", "dynamic"])
 def test_all_steps_of_a_generation_have_the_time_of_one(cache: str, begun: list[int]) -> None:
     known: module.KnownTimes = {}
@@ -175,18 +158,6 @@ def test_steps_that_make_other_calls_are_timed_themselves(
     assert note.endswith("was not timed: too many of its steps make other calls")
 
 
-def test_of_a_generation_that_calls_something_else_nothing_is_timed() -> None:
-    static, dynamic = (generation("llama", 20, cache=each) for each in ("static", "dynamic"))
-    with pytest.raises(UnsupportedError, match="its calls differ from one pass to the next"):
-        around(static, harvest(dynamic), {})
-    without_end = harvest(static)
-    without_end = replace(without_end, calls=without_end.calls[:-1] + without_end.calls[:1])
-    with pytest.raises(UnsupportedError, match="what it calls at its end is not how a step begins"):
-        around(static, without_end, {})
-    with pytest.raises(UnsupportedError, match="its steps are not seen"):
-        around(static, replace(without_end, calls=without_end.calls[:9]), {})
-
-
 def test_what_is_to_be_measured_has_it_in_the_database_and_in_sets(tmp_path: Path) -> None:
     request = ModelSpec("mlp", batch_size=2)
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
@@ -210,26 +181,3 @@ def test_what_is_to_be_measured_has_it_in_the_database_and_in_sets(tmp_path: Pat
 
 
 REQUEST = ModelSpec("mlp", batch_size=2)
-
-
-def test_measuring_asks_for_the_digest_and_reading_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(digest, "fingerprint", lambda request: "of today")
-    found = replace(harvest_in_both(REQUEST), fingerprint="of today")
-    monkeypatch.setattr(passes, "harvest_in_both", lambda request: found)
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        store.save_workload(found.workload, fingerprint="of yesterday")
-        assert stored_workload(store, REQUEST) == found.workload
-        assert standing(store, REQUEST) is None
-        assert not workload_of(store, REQUEST, measuring()).stood
-        assert workload_of(store, REQUEST, measuring()).stood
-
-
-def test_what_a_sweep_asks_for_is_not_pending_until_somebody_else_asks(tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        key = workload_of(store, REQUEST, measuring(swept=True)).found.workload.key
-        workload_of(store, REQUEST, measuring(swept=True))
-        assert store.swept_keys() == {key}
-        workload_of(store, REQUEST, measuring())
-        assert not store.swept_keys()

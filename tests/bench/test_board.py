@@ -13,10 +13,9 @@ import torch
 
 from opdb.bench import calibrate
 from opdb.bench import calibrate as board
-from opdb.bench.calibrate import calibrate_board, ensure_board_calibration, trusting
+from opdb.bench.calibrate import ensure_board_calibration, trusting
 from opdb.bench.session import Platform, Session, open_session
 from opdb.derive.costs import stretch_power_w
-from opdb.errors import CannotMeasureError
 from opdb.meters import Meter
 from opdb.records import BoardCalibration, MeterTest, Stretch, Trace
 from opdb.store import Store
@@ -208,27 +207,3 @@ def test_waves_tell_when_the_load_was_on(recording: board._Recording) -> None:
     assert 0 < record.limit_end_s < record.limit.duration_s
     assert record.passes == ((4e6, 3e-6),)
     assert record.rates == {"copy_bytes_per_s": 4e12, "matmul_tf32_flops_per_s": None}
-
-
-def test_a_recording_that_fails_leaves_the_counter_as_usual(
-    recording: board._Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(device: str) -> float:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(board, "copy_rate", fail)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        recording.record()
-    assert cast(Watched, recording._meter).told[-1] == ("usual", False)
-
-
-def test_a_gpu_that_cannot_run_the_loads_is_one_message(
-    gpu: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(self: object) -> None:
-        raise RuntimeError("out of memory\nand where")
-
-    monkeypatch.setattr(board._Recording, "record", fail)
-    monkeypatch.setattr(Session, "check_alive", lambda self: None)
-    with pytest.raises(CannotMeasureError, match=r"meters of GPU-1 .*tested: out of memory;"):
-        calibrate_board(gpu)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +11,7 @@ from PIL import Image
 
 from opdb import models
 from opdb.bench import driver
-from opdb.bench.driver import Images, tell_cublas, train, why_no_amp
+from opdb.bench.driver import Images, train, why_no_amp
 from opdb.bench.session import Session
 from opdb.errors import CannotMeasureError
 from opdb.models import checked
@@ -82,23 +79,6 @@ def test_batches_are_shuffled_normal_and_of_the_models_size(folder: Path) -> Non
     )
 
 
-def test_a_slow_loader_is_seen(
-    session: Session, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Slow(Images):
-        def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-            for batch in super().__iter__():
-                time.sleep(0.2)
-                yield batch
-
-    monkeypatch.setattr(driver, "Images", Slow)
-    made = run(session, replace(SHORT, images=ImageOptions(folder, workers=0)))
-    facts = made.facts
-    assert facts["data_time_s"] >= 0.2 > facts["compute_time_s"]
-    whole = facts["measured_s"] / 4
-    assert facts["data_time_s"] + facts["compute_time_s"] == pytest.approx(whole, rel=0.3)
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_corrupt_image_is_named(session: Session, folder: Path, workers: int) -> None:
     broken = folder / "class1" / "1.png"
@@ -157,14 +137,6 @@ def test_the_backend_is_told_and_put_back(
     cudnn = torch.backends.cudnn
     assert not (cudnn.benchmark or cudnn.deterministic)
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_cublas_is_told_of_trainings_that_must_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {})
-    tell_cublas(SHORT)
-    assert os.environ == {}
-    tell_cublas(replace(SHORT, deterministic=True))
-    assert os.environ == {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 def test_what_a_processor_lacks_is_said(session: Session) -> None:

@@ -13,14 +13,12 @@ import torch
 from opdb.bench import run
 from opdb.bench import session as session_module
 from opdb.bench import visit as visit_module
-from opdb.bench.model import run_of
-from opdb.bench.run import campaign
 from opdb.bench.session import Session
 from opdb.bench.visit import VisitRequest, visit
 from opdb.errors import CannotMeasureError
 from opdb.meters import Reading
 from opdb.records import Cost, Visit
-from opdb.store import Store, open_store
+from opdb.store import open_store
 from tests.bench.calls import RELU
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
 from tests.cli.test_bench import CALLS, harvested
@@ -73,27 +71,6 @@ def test_a_visit_in_which_the_gpu_falls_off_is_none(
     monkeypatch.setattr(visit_module, "built", broken)
     with pytest.raises(CannotMeasureError, match=SAID):
         visit(gone, VisitRequest(RELU))
-
-
-def test_a_run_in_which_the_gpu_falls_off_is_none(gone: Session) -> None:
-    with pytest.raises(CannotMeasureError, match=SAID):
-        run_of(gone, "a workload", "eager", broken)
-
-
-@pytest.mark.parametrize("place", ["in host times", "as memory is given back"])
-def test_an_error_of_cuda_that_comes_up_late_is_told_as_that(
-    gone: Session, store: Store, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    """Nothing expects it there."""
-    monkeypatch.setattr(run, "open_session", lambda *_: gone)
-    monkeypatch.setattr(run, "calibrate", lambda *_: gone.campaign.calibration)
-    monkeypatch.setattr(run, "Launching", lambda _: None)
-    monkeypatch.setattr(run, "ensure_board_calibration", lambda *_: None)
-    with pytest.raises(CannotMeasureError, match=SAID), campaign("cpu", store) as session:
-        if place == "in host times":
-            broken()
-        monkeypatch.setattr(vars(session_module)["torch"].cuda, "empty_cache", broken)
-        run_of(session, "a workload", "eager", lambda readings: None)
 
 
 def test_a_bench_whose_gpu_falls_off_keeps_its_visits_and_the_next_goes_on(

@@ -86,19 +86,6 @@ def test_usual_measurements_know_nothing_of_forced_ones(
     assert not cost.host_time_s
 
 
-def test_why_one_cannot_run_is_told_of_its_setting_and_device(
-    store: Store, calls: list[ForcedCall]
-) -> None:
-    store.save_workload(BOTH)
-    result, heard = benched(store, algorithms=(FFT,))
-    [under] = {visit.setting for visit in heard.visits}
-    keys = [CONV.key, STRIDED.key, RELU.key]
-    assert store.refusals(result.device, under, keys) == {STRIDED.key: REFUSAL}
-    assert not store.refusals(result.device, under, [CONV.key])
-    assert not store.refusals("another", under, keys)
-    assert not store.refusals(result.device, under.replace("fft", "gemm"), keys)
-
-
 def test_a_prediction_takes_each_from_its_own_setting(
     store: Store, calls: list[ForcedCall]
 ) -> None:
@@ -115,14 +102,6 @@ def test_a_prediction_takes_each_from_its_own_setting(
     after = predictor_for(store, device).answer(made, "eager").prediction
     assert after.time_s == usual.time_s
     assert result.device == device.slug
-
-
-def test_what_was_guessed_is_said(store: Store, calls: list[ForcedCall]) -> None:
-    store.save_workload(workload(CONV))
-    _, heard = benched(store, algorithms=(GUESS,))
-    assert {visit.flags for visit in heard.visits if visit.outcome == "ok"} == {
-        flags for v in heard.visits if "cuDNN guessed implicit gemm" in (flags := v.flags)
-    }
 
 
 @pytest.mark.parametrize(

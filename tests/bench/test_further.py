@@ -114,23 +114,6 @@ def test_a_part_of_a_sum_is_as_precise_as_the_whole_needs_it(
     assert visited_again(measured, session, kinds={"relu"}) == set()
 
 
-def test_a_part_that_is_little_of_the_whole_needs_no_such_precision(
-    measured: Store, session: Session
-) -> None:
-    asked = {"workloads": [SMALL.key], "wholes": {SMALL.key: (1.0, 1.0)}}
-    assert visited_again(measured, session, **asked) == set()
-    assert within(measured, session, **asked) == (1, 1)
-    asked["wholes"] = {SMALL.key: (1e-9, 1e-9)}  # too small an estimate: what was seen counts
-    assert visited_again(measured, session, **asked) == {UNSTEADY}
-
-
-def test_what_is_not_benched_gets_no_further_visit(measured: Store, session: Session) -> None:
-    slice_ = {"configurations": [CONV.key], "workloads": [LARGE.key], "sum_precision": 1e-9}
-    assert visited_again(measured, session, **slice_) == set(), "nothing of it scatters"
-    slice_ = {**slice_, "configurations": [UNSTEADY.key]}
-    assert visited_again(measured, session, **slice_) == {UNSTEADY}
-
-
 @pytest.mark.parametrize("called", [True, False])
 def test_what_takes_the_device_no_time_gets_no_further_visit(
     called: bool, store: Store, session: Session

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
@@ -13,20 +12,16 @@ import torch
 
 from opdb.bench import host as host_times
 from opdb.bench.host import (
-    BLOCKS,
     FEW_CALLS,
     GRAPHS,
     MOMENTS,
     Moments,
     Timed,
-    blocks_of,
-    by_call,
     entry_s,
     host_visits,
     round_of,
 )
 from opdb.bench.session import Session
-from opdb.derive.quiet import BLOCK_S
 from opdb.harvest.passes import harvest
 from opdb.models import checked
 from opdb.operators import build
@@ -47,16 +42,6 @@ def test_moments_are_spread_over_the_visits_each_workload_whole() -> None:
         moments.until(now)
     groups = [few, many], [fewer]
     assert taken == list(zip((0.01, 0.26, 0.75, 0.76), groups * MOMENTS, strict=True))
-
-
-def test_blocks_of_few_calls_have_rounds_enough_to_last() -> None:
-    tensor = {"shape": [4], "dtype": "float32"}
-    calls = [build(Configuration(kind, {}, {"input": tensor})) for kind in ("relu", "sigmoid")]
-    start_s = time.perf_counter()
-    blocks = blocks_of(round_of([*map(Timed.of, calls)], on_gpu=False))
-    assert time.perf_counter() - start_s > 0.5 * BLOCK_S * BLOCKS
-    assert [len(block) for block in blocks] == [2] * BLOCKS
-    assert min(map(min, blocks)) > 0 and sum(map(sum, blocks)) < 0.5 * BLOCK_S
 
 
 def test_calls_run_in_the_modes_of_their_model_as_they_are_timed() -> None:
@@ -140,48 +125,6 @@ def test_entering_autograd_is_taken_off_every_time_of_a_backward_pass_and_no_oth
 def relus(*sizes: int) -> list[Call]:
     tensors = [{"shape": [size], "dtype": "float32"} for size in sizes]
     return [Call(Configuration("relu", {}, {"input": t}), "function") for t in tensors]
-
-
-def test_workloads_of_few_calls_are_measured_one_after_the_other(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host_times, "BLOCK_S", 1e-9)
-    orders: list[Sequence[int]] = []
-
-    def noted(blocks: list[list[float]], order: Sequence[int]) -> list[list[float]]:
-        orders.append(list(order))
-        return by_call(blocks, order)
-
-    monkeypatch.setattr(host_times, "by_call", noted)
-    many = relus(*range(100, 100 + FEW_CALLS))
-    workloads = [relus(1, 2), relus(2, 3, 3), many, relus(4), relus(1, 5)]
-    visits = list(host_visits(session, workloads))
-    groups = [list(g) for _, g in itertools.groupby(visits, key=lambda v: v.started_at)]
-    assert [len(group) for group in groups] == [3 + FEW_CALLS, 3], "each call once"
-    first, last = ([v.configuration for v in group] for group in groups)
-    assert first == [c.configuration.key for c in [*relus(1, 2, 3), *many]]
-    assert last == [c.configuration.key for c in relus(4, 1, 5)]
-    assert orders == [[0, 1, 1, 2, 2, *range(3, 3 + FEW_CALLS)], [0, 1, 2]], "as often as called"
-
-
-def test_of_a_long_pass_each_call_is_made_once_a_round(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host_times, "BLOCK_S", 1e-9)
-    made: list[int] = []
-
-    def counted(calls: list[Timed], on_gpu: bool) -> Callable[[], list[float]]:
-        made.append(len(calls))
-        return lambda: [1e-6] * len(calls)
-
-    monkeypatch.setattr(host_times, "round_of", counted)
-    calls = relus(1, 2, 1, 1, 3)
-    assert len(list(host_visits(session, [calls]))) == 3
-    assert set(made) == {5}
-    monkeypatch.setattr(host_times, "MOST_S", 0.0)
-    seen = [visit.configuration for visit in host_visits(session, [calls])]
-    assert seen == [call.configuration.key for call in relus(1, 2, 3)]
-    assert made[-1] == 3
 
 
 def test_a_workload_too_large_for_the_memory_is_measured_in_parts(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import re
 from pathlib import Path
@@ -19,9 +17,8 @@ from opdb.bench.model import RunOptions, check_modes, measure, modes_of
 from opdb.bench.modes import CUDA_ONLY, Passing, flags_of, issuing, output_difference
 from opdb.bench.replay import CpuClock
 from opdb.bench.session import Session
-from opdb.compiled.inductor import Captured, capture_graphs
 from opdb.errors import CannotMeasureError
-from opdb.models import LoadedModel, load
+from opdb.models import LoadedModel
 from opdb.models.inputs import tensors
 from opdb.records import Mode
 from opdb.spec import ModelSpec
@@ -74,44 +71,6 @@ def late(m: Any, x: Tensor) -> Any:
     m.kept = [torch.cat([m.kept[0], x[:1]])]
     y = m.linear(x)
     return y.relu() if len(m.kept[0]) > 40 else y
-
-
-@model((2, 8))
-def greedy(m: Any, x: Tensor) -> Tensor:
-    """Asks for more memory than there is, where dynamo looks on alone."""
-    return x.new_ones(2**44) if torch.compiler.is_compiling() else x.relu()
-
-
-@model((2, 8))
-def overflowing(m: Any, x: Tensor) -> Tensor:
-    return x * float("inf") if torch.compiler.is_compiling() else x.relu()
-
-
-@torch.compile(backend="eager")
-def _own(x: Tensor) -> Tensor:
-    return x.relu() * 2
-
-
-sparse = model((3, 8), **LAYER)(lambda m, x: m.linear(x).relu().to_sparse())
-in_rows = model((3, 8), **LAYER)(lambda m, x: m.linear(x).to_sparse_csr())
-of_chance = model((2, 8), **LAYER)(lambda m, x: m.linear(x) + torch.rand(8))
-compiles_itself = model((2, 8), **LAYER)(lambda m, x: _own(m.linear(x)))
-
-
-@model((2, 8), **LAYER)
-def of_nothing(m: Any, x: Tensor) -> None:
-    m.linear(x)
-
-
-@model((3, 8), **LAYER)
-def nested(m: Any, x: Tensor) -> Tensor:
-    y = m.linear(x)
-    return torch.nested.as_nested_tensor([y, y[:2]])
-
-
-@model((3, 8), **LAYER)
-def quantized(m: Any, x: Tensor) -> Tensor:
-    return torch.quantize_per_tensor(m.linear(x), 0.1, 0, torch.quint8)
 
 
 @model((2, 4), linear=lambda: nn.Linear(4, 4))
@@ -169,34 +128,6 @@ def test_compilers_start_with_an_empty_cache_of_their_own() -> None:
     assert not any(folder.exists() for folder in folders)
 
 
-def test_a_new_shape_is_compiled_for_itself() -> None:
-    """In a fresh state dynamo does not take the second size for one that varies."""
-    for batch in (2, 3, 5):
-        request = ModelSpec("mlp", batch_size=batch, input_size=(16,))
-        made, facts = passing(load(request, device="cpu")), dict[str, Any]()
-        with issuing("dynamo", made, facts):
-            assert facts["graphs"] == 1
-
-
-def test_graphs_are_counted_once_for_all_modes_of_a_workload(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted = []
-
-    def counting(*given: Any) -> Captured:
-        counted.append(given)
-        return capture_graphs(*given)
-
-    monkeypatch.setattr(modes, "capture_graphs", counting)
-    broken, left = ModelSpec(f"{HERE}:broken"), ModelSpec(f"{HERE}:recurrent")
-    runs = [measure(session, broken, "broken", mode, ONE) for mode in ("dynamo", "compile")]
-    assert [run.facts["graphs"] for run in runs] == [3, 3] and len(counted) == 1
-    assert runs[0].facts["graph_break_reasons"] == runs[1].facts["graph_break_reasons"]
-    runs = [measure(session, left, "left", mode, ONE) for mode in ("dynamo", "compile")]
-    assert [run.facts["graphs"] for run in runs] == [0, 0] and len(counted) == 2
-    assert runs[0].reason == runs[1].reason and runs[0].outcome == "unsupported"
-
-
 @pytest.mark.parametrize(
     ("name", "graphs", "said"),
     [
@@ -215,20 +146,6 @@ def test_a_model_that_is_not_compiled_gives_no_figures(
     assert "\n" not in str(run.reason)
     assert (run.facts["compiled"], run.facts["graphs"]) == (False, graphs)
     assert run.facts["graph_breaks"] == 0 and "compile_time_s" not in run.facts
-
-
-def test_a_trace_that_a_model_refuses_is_an_error(session: Session) -> None:
-    run = measure(session, ModelSpec(f"{HERE}:refused"), "key", "trace", ONE)
-    assert (run.outcome, run.repeats) == ("error", ())
-    assert "not to be compiled" in str(run.reason)
-    assert measure(session, ModelSpec(f"{HERE}:refused"), "key", "eager", ONE).outcome == "ok"
-
-
-def test_what_is_compiled_in_later_passes_is_compiled_before_it_is_measured(
-    session: Session,
-) -> None:
-    run = measure(session, ModelSpec(f"{HERE}:cached"), "key", "dynamo", ONE)
-    assert run.outcome == "ok" and not any("recompiled" in flag for flag in run.flags)
 
 
 def test_what_is_compiled_while_it_is_measured_is_told(
@@ -282,47 +199,6 @@ def test_what_goes_wrong_inside_a_compiler_is_an_outcome(
     assert measure(session, request, "key", "eager", ONE).outcome == "ok"
 
 
-def test_a_mode_that_needs_too_much_memory_does_not_take_it_from_the_next(
-    session: Session, capfd: pytest.CaptureFixture[str]
-) -> None:
-    outcomes = []
-    for mode in ("eager", "dynamo", "trace", "eager"):
-        run = measure(session, ModelSpec(f"{HERE}:greedy"), "key", mode, ONE)
-        outcomes.append(run.outcome)
-    assert outcomes == ["ok", "out_of_memory", "ok", "ok"]
-    assert "Traceback" not in capfd.readouterr().err, "of the graph, which torch prints"
-
-
-def test_no_compiler_is_no_finding_about_a_model(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it says, and that nothing is stored, is seen in tests/test_toolchain.py."""
-    monkeypatch.setenv("CXX", "g++-none")
-    monkeypatch.setenv("PATH", "/nowhere")
-    request = ModelSpec("mlp", input_size=(16,))
-    with pytest.raises(CannotMeasureError, match=r"no C\+\+ compiler \(g\+\+-none\)"):
-        measure(session, request, "key", "compile", ONE)
-    assert measure(session, request, "key", "dynamo", ONE).outcome == "ok"
-
-
-@pytest.mark.slow
-def test_tuning_prints_nothing(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """Frozen weights let inductor choose between kernels on a processor, too."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    request = ModelSpec(f"{HERE}:linear")
-    log = logging.getLogger("torch._inductor.select_algorithm")
-    with torch._inductor.config.patch(freezing=True):
-        made = passing(load(request, device="cpu"))
-        with issuing("compile:max-autotune", made, {}):
-            assert not log.isEnabledFor(logging.ERROR), "of choices that a device has no room for"
-        assert log.isEnabledFor(logging.ERROR) and capfd.readouterr() == ("", "")
-        with torch.no_grad():
-            torch.compile(nn.Linear(32, 64), mode="max-autotune")(torch.ones(8, 32))
-    assert "Autotune Choices Stats" in capfd.readouterr().err, "as it does by itself"
-
-
 def test_modes_of_a_processor() -> None:
     from opdb.bench.session import detect
 
@@ -351,47 +227,6 @@ def test_outputs_are_compared_by_their_largest() -> None:
         "outputs differ from eager's by 10.0 % of the largest"
     ]
     assert flags_of({"cuda_graphs_left_out": 2}) == ["inductor left out 2 CUDA graphs"]
-
-
-@pytest.mark.parametrize("made", ["sparse", "in_rows", "nested", "quantized"])
-def test_outputs_that_are_not_dense_are_looked_at_by_their_numbers(
-    session: Session, made: str
-) -> None:
-    request = ModelSpec(f"{HERE}:{made}")
-    run = measure(session, request, "key", "eager", ONE)
-    assert (run.outcome, run.reason) == ("ok", None)
-    run = measure(session, request, "key", "dynamo", ONE)
-    assert (run.outcome, run.facts["output_difference"]) == ("ok", 0)
-
-
-def test_outputs_that_a_mode_makes_infinite_are_told_and_stored(session: Session) -> None:
-    run = measure(session, ModelSpec(f"{HERE}:overflowing"), "key", "dynamo", ONE)
-    assert "outputs are finite in eager, and not in dynamo" in run.flags
-    assert run.facts["output_difference"] is None
-    json.dumps(dict(run.facts), allow_nan=False)
-
-
-def test_a_model_that_returns_no_tensor_is_no_trace_and_flagged(session: Session) -> None:
-    request = ModelSpec(f"{HERE}:of_nothing")
-    run = measure(session, request, "key", "trace", ONE)
-    assert run.outcome == "error" and "no tensor is in them" in str(run.reason)
-    run = measure(session, request, "key", "dynamo", ONE)
-    assert "outputs hold no tensors: a compiler may leave out what makes none" in run.flags
-
-
-def test_outputs_that_hang_on_chance_are_told_from_wrong_ones(session: Session) -> None:
-    run = measure(session, ModelSpec(f"{HERE}:of_chance"), "key", "dynamo", ONE)
-    assert run.facts["eager_difference"] > 0
-    [flag] = [flag for flag in run.flags if flag.startswith("outputs differ")]
-    assert "; those of two eager passes by " in flag
-
-
-def test_an_eager_run_of_a_model_that_compiles_itself_says_so(session: Session) -> None:
-    said = "the model compiles a part of itself: not all of it runs in eager"
-    run = measure(session, ModelSpec(f"{HERE}:compiles_itself"), "key", "eager", ONE)
-    assert said in run.flags
-    run = measure(session, ModelSpec("mlp", input_size=(16,)), "key", "eager", ONE)
-    assert said not in run.flags
 
 
 @pytest.mark.parametrize(

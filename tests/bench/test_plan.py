@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 
 from opdb.bench.plan import (
     MAX_REDONE,
-    MAX_ROUNDS,
     ROUNDS,
     SPREAD_SHARE,
     Benched,
@@ -87,17 +85,6 @@ def test_at_first_everything_is_wanted_twice(harvested: Store, session: Session)
     assert other[0] != found[0]
 
 
-def test_so_many_rounds_are_planned_as_are_asked(harvested: Store, session: Session) -> None:
-    assert pending(harvested, session, rounds=3) == dict.fromkeys(ALL, 3)
-    visited(harvested, session, RELU, "ok")
-    assert pending(harvested, session, rounds=3)[RELU] == 2
-    request = replace(ALONE, rounds=3, duplicates=1.0)
-    found = plan(harvested, session.platform.board, DEFAULT_SETTINGS, request)
-    jobs = Counter(job for each in found for job in each)
-    assert len(found) == 3
-    assert {jobs[VisitRequest(c, "duplicate")] for c in ALL} == {3}
-
-
 def test_of_one_round_some_are_visited_twice_to_tell_how_visits_spread(
     store: Store, session: Session
 ) -> None:
@@ -115,12 +102,6 @@ def test_of_one_round_some_are_visited_twice_to_tell_how_visits_spread(
     visited(store, session, next(iter(twice)), "ok")
     left = pending(store, session, rounds=1)
     assert left[once] == 0 and left[next(iter(twice))] == 1
-
-
-def test_what_no_workload_calls_is_not_wanted(harvested: Store, session: Session) -> None:
-    unused = Configuration("relu", {}, {"input": {"shape": [3], "dtype": "float32"}})
-    harvested.save_configurations([unused])
-    assert unused not in pending(harvested, session)
 
 
 def test_what_was_compiled_for_another_device_is_not_wanted(
@@ -208,11 +189,6 @@ def test_what_is_duplicated_hangs_on_the_key_alone_and_is_about_the_share() -> N
     assert {c.key for c in chosen} <= {c.key for c in many if is_duplicated(c, 0.2)}
     assert not any(is_duplicated(c, 0.0) for c in many)
     assert all(is_duplicated(c, 1.0) for c in many)
-
-
-def test_a_kind_of_a_newer_version_stops_no_bench(store: Store, session: Session) -> None:
-    store.save_workload(workload(RELU, UNKNOWN))
-    assert pending(store, session) == {RELU: 2, UNKNOWN: 2}
 
 
 def test_a_board_is_asked_for_what_it_lacks_itself(harvested: Store, session: Session) -> None:
@@ -337,13 +313,6 @@ def test_what_is_not_visited_here_is_in_the_sum_and_wants_nothing() -> None:
     assert wanted([sum_], 0.007, {"b": 0.3, "c": 0.3}, 4) == {"b": 2, "c": 2}
 
 
-def test_visits_for_one_sum_count_for_another() -> None:
-    one, other = a_sum(a=0.1, b=0.1), a_sum(a=0.1, c=0.001)
-    assert wanted([one, other], 0.08, SECONDS, 6) == wanted([other, one], 0.08, SECONDS, 6)
-    both = wanted([one, other], 0.08, SECONDS, 6)
-    assert both["a"] >= wanted([one], 0.08, SECONDS, 6)["a"] and both["c"] == 2
-
-
 def test_the_deviation_of_a_visit_is_that_behind_the_interval() -> None:
     pooled = PooledSpread(0.01, 40.0)
     assert visit_deviation(half_width([2.0], pooled), 1) == pytest.approx(0.02)
@@ -377,27 +346,3 @@ def test_how_a_kind_scattered_elsewhere_saves_second_visits() -> None:
     for each in sums_of(*given, wholes, repeated):
         [sampled] = each.sampled.values()
         assert 0 < sampled.deviation < 0.02 * sampled.value
-
-
-def test_published_models_are_precise_after_a_third_of_a_further_visit_each() -> None:
-    """Had each operator of a published board been visited once, where the rule was twice."""
-    with open_store(str(published.database()), create=False) as store:
-        board = max(store.cost_counts().items(), key=lambda item: item[1])[0]
-        costs = {key: found[0] for key, found in store.costs(board).items()}
-        kinds = {c.key: c.kind for c in store.configurations()}
-        calls = store.calls_of(list(costs), published.DEVICE)
-    once = [
-        Sum(each.counts, {k: replace(one, visits=1) for k, one in each.sampled.items()})
-        for each in sums_of(calls, costs, kinds)
-    ]
-    assert len(once) == 2 * len(calls) > 20
-    found = wanted(once, 0.01, dict.fromkeys(costs, 0.3), MAX_ROUNDS)
-    assert 1 < statistics.fmean(found.values()) < 4 / 3
-    for each in once:
-        within = left(each, found) <= (0.01 * each.value / 1.96) ** 2 * (1 + 1e-9)
-        most = all(
-            found[key] == MAX_ROUNDS
-            for key in each.counts
-            if (each.sampled[key].deviation or 0) > 0
-        )
-        assert within or most

@@ -6,7 +6,6 @@ import gc
 import math
 import time
 import weakref
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,6 @@ from opdb.bench.replay import (
     LEAST_COPIES,
     MAX_CALLS,
     MAX_COPIES,
-    MIN_REPLAYS,
     QUEUE_DEPTH,
     REPLAY_TARGET_S,
     CpuClock,
@@ -33,12 +31,11 @@ from opdb.bench.replay import (
     longer,
     observe,
     output_bytes,
-    prepare,
 )
 from opdb.meters import NoMeter, Reading
 from opdb.operators import BuiltCall, build
 from opdb.records import Configuration
-from tests.bench.calls import CONV, RELU, RELU_IN_PLACE, SQUARE
+from tests.bench.calls import CONV, RELU, RELU_IN_PLACE
 
 INPUT_BYTES, WEIGHT_BYTES, OUTPUT_BYTES = 4 * 8 * 8 * 4, 8 * 4 * 3 * 3 * 4, 8 * 8 * 8 * 4
 """Of the convolution."""
@@ -160,33 +157,6 @@ def test_relu_in_place_meets_negative_values_every_time() -> None:
     assert all(torch.equal(found, seen[0][1]) for _, found in seen)
 
 
-def test_restoring_alone_brings_the_input_back() -> None:
-    call = build(RELU_IN_PLACE)
-    before = call.inputs[0].clone()
-    turned = Rotation(call, l2_bytes=0, cold=True)
-    assert torch.equal(call.inputs[0], before) and bool((before < 0).any())
-    turned()
-    assert not torch.equal(call.inputs[0], before)
-    turned.restore()
-    assert torch.equal(call.inputs[0], before)
-
-
-def test_one_tensor_given_twice_stays_one() -> None:
-    call = build(SQUARE)
-    assert len(call.inputs) == 1
-    seen: list[tuple[int, int]] = []
-    function = call._function
-
-    def watching(a: torch.Tensor, b: torch.Tensor) -> Any:
-        seen.append((id(a), id(b)))
-        return function(a, b)
-
-    call._function = watching
-    turned = Rotation(call, l2_bytes=2**20, cold=True)
-    turned()
-    assert seen and all(a == b == id(call.inputs[0]) for a, b in seen)
-
-
 @pytest.mark.parametrize("copies", [1, 3, 7, 128])
 @pytest.mark.parametrize("call_s", [1e-9, 3e-6, 1e-3, 5.0])
 def test_calls_wanted_is_a_multiple_of_the_copies(call_s: float, copies: int) -> None:
@@ -204,21 +174,6 @@ def test_a_replay_that_came_out_short_is_made_longer(copies: int) -> None:
     assert wanted * 8e-6 >= REPLAY_TARGET_S and wanted % copies == 0
     assert longer(wanted, 8e-6, copies) is None
     assert longer(MAX_CALLS * copies, 1e-9, copies) is None
-
-
-def test_an_eager_replay_runs_the_calls_it_names() -> None:
-    count = 0
-
-    def step() -> None:
-        nonlocal count
-        count += 1
-        torch.zeros(64).add_(1)
-
-    replay = prepare(step, device_type="cpu", copies=4)
-    assert (replay.how, replay.copies, replay.calls % 4) == ("eager", 4, 0)
-    before = count
-    replay.issue()
-    assert count - before == replay.calls
 
 
 # Stretches on the processor: windows, gaps, and a meter beside them
@@ -293,16 +248,6 @@ def test_of_a_replay_that_outlasts_the_window_one_settles_and_one_is_timed() -> 
     assert issued.replays == 2
     [replay_s] = stretch.replay_times_s
     assert min(replay_s, stretch.duration_s) >= REPLAY_S * 0.99 and stretch.busy_share == 1.0
-
-
-def test_a_replay_that_proves_shorter_is_timed_as_any_other() -> None:
-    issued = Issued()
-    asked = Timing(0.01, 0.06)
-    found = observe(issued, 1, CpuClock(), NoMeter("none"), replace(asked, long=True)).stretch
-    usual = seen(asked, 1).stretch
-    assert min(len(found.replay_times_s), len(usual.replay_times_s)) > MIN_REPLAYS
-    assert issued.replays >= 1 + len(found.replay_times_s) + QUEUE_DEPTH
-    assert found.duration_s >= asked.window_s
 
 
 class Behind(CpuClock):

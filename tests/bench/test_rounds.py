@@ -18,7 +18,7 @@ from opdb.bench.visit import VisitRequest, visit
 from opdb.derive import costs as rejection
 from opdb.derive.costs import is_rejected
 from opdb.meters import Reading
-from opdb.records import Configuration, Visit
+from opdb.records import Visit
 from opdb.store import Claims, Store
 from opdb.workers import ALONE
 from tests.bench.calls import CONV, RELU, RELU_IN_PLACE, SQUARE, workload
@@ -231,21 +231,6 @@ def test_anchors_at_an_end_are_those_that_no_campaign_measured_for_ten_minutes(
     assert later.made == 4
 
 
-def test_another_process_on_the_board_flags_visits_until_the_next_look(
-    anchored: tuple[Anchors, list[float]], session: Session, store: Store, no_processes: list[str]
-) -> None:
-    anchors, at_s = anchored
-    no_processes.append("7 (python)")
-    anchors.at_an_end()
-    assert anchors.flags == ("another process is on the board: 7 (python)",)
-    [first, _] = store.visits(session.platform.board.uuid, role="anchor")
-    assert anchors.flags[0] in first.flags
-    no_processes.clear()
-    at_s[0] += 61
-    anchors.when_due()
-    assert not anchors.flags
-
-
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The processes that the driver sees on the board beside ours."""
@@ -303,13 +288,3 @@ def test_base_power_is_measured_anew_in_further_campaigns(
         assert Counter(visit.campaign for visit in seen) == {first.id: 1, second.id: 2}
     assert first.id == session.campaign.id
     assert second.calibration.notes[-1] == f"all but base power is of campaign {first.id}"
-
-
-def test_a_failure_is_no_duplicate(store: Store, session: Session) -> None:
-    impossible = Configuration("relu", {}, {"input": {"shape": [2**44], "dtype": "float32"}})
-    store.save_campaign(session.campaign)
-    store.save_configurations([impossible])
-    made = rounds_of(session, store)
-    job = VisitRequest(impossible, "duplicate")
-    assert made.make([job, job])
-    assert [v.role for v in store.visits(session.platform.board.uuid)] == ["measurement"]

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opdb.algorithms.names import DEFAULT, algorithm_named
 from opdb.bench import host as host_times
 from opdb.bench import run
 from opdb.bench.plan import ROUNDS, SPREAD_SHARE, BenchRequest, is_duplicated
 from opdb.bench.run import BenchResult, bench
-from opdb.bench.session import detect
 from opdb.errors import CannotMeasureError
 from opdb.records import Configuration, HostVisit
-from opdb.store import Store, VisitFilter, open_store
+from opdb.store import Store, VisitFilter
 from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, SQUARE, TANH, UNKNOWN, workload
 from tests.heard import Heard
 
@@ -68,15 +64,6 @@ def test_what_models_call_is_visited_once_and_then_as_their_sums_want(
     assert result.sums.sums == result.sums.within == 1, "of times alone: no power is read here"
     assert result.reached.unjudged == 1, "the one of no model"
     assert benched(store, **asked).campaign is None
-
-
-def test_under_an_algorithm_sums_of_models_want_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "PRECISE", ("cpu",))
-    store.save_workload(workload(CONV))
-    result = benched(store, rounds=None, algorithms=(algorithm_named(DEFAULT),))
-    assert result.outcomes == {"ok": ROUNDS} and result.sums is None
 
 
 def test_a_bench_visits_everything_twice_and_derives_costs(store: Store) -> None:
@@ -188,20 +175,6 @@ def test_host_times_are_taken_between_visits_a_whole_workload_at_a_time(
     assert all(costs_of[c.key][0].host_time_s for c in (CONV, RELU, TANH))
 
 
-def test_no_host_times_are_taken_where_none_are_asked_for(store: Store) -> None:
-    store.save_workload(workload(CONV, RELU))
-    cpu = detect("cpu")
-    platform = replace(cpu, device=replace(cpu.device, type="cuda"))
-
-    def lacking(**options: Any) -> list[list[str]]:
-        request = BenchRequest(**options)
-        found = run._without_host_times(store, platform, request)
-        return [[call.configuration.key for call in calls] for calls in found]
-
-    assert lacking() == [[CONV.key, RELU.key]]
-    assert lacking(host_times=False) == []
-
-
 def test_a_bench_that_is_stopped_within_a_moment_has_the_earlier_ones_whole(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,20 +195,6 @@ def test_a_bench_that_is_stopped_within_a_moment_has_the_earlier_ones_whole(
     assert len({visit.started_at for visit in kept}) == 1
 
 
-def test_a_bench_that_was_killed_before_it_derived_costs_makes_up_for_it(
-    store: Store, tmp_path: Path
-) -> None:
-    store.save_workload(workload(CONV, RELU))
-    result = benched(store)
-    with sqlite3.connect(tmp_path / "opdb.sqlite") as connection:
-        connection.execute("DELETE FROM cost")
-    assert costs(store, result) == {}
-    heard = Heard()
-    benched(store, heard)
-    assert heard.visits == []
-    assert costs(store, result) == {CONV.key: 2, RELU.key: 2}
-
-
 def test_time_that_is_up_ends_a_bench_between_visits(store: Store) -> None:
     store.save_workload(workload(CONV, RELU, TANH, SQUARE))
     heard = Heard()
@@ -243,21 +202,3 @@ def test_time_that_is_up_ends_a_bench_between_visits(store: Store) -> None:
     assert heard.visits == [] and result.stopped == "the time given, 0 s, is up"
     result = benched(store, heard, max_s=3600.0)
     assert result.stopped is None and len(heard.visits) == 8
-
-
-def test_two_benches_at_once_lose_nothing(store: Store, tmp_path: Path) -> None:
-    """Another process's bench saves in between: both campaigns' visits are there."""
-    store.save_workload(workload(CONV, RELU))
-    with open_store(str(tmp_path / "opdb.sqlite")) as other:
-
-        class Meddling(Heard):
-            def done(self, count: int = 1) -> None:
-                super().done(count)
-                if self.finished == 1:
-                    benched(other)
-
-        result = benched(store, Meddling())
-    assert sum(outcomes(store, result)[RELU.key].values()) >= 2
-    assert len(store.campaigns()) == 2
-    assert costs(store, result).keys() == {CONV.key, RELU.key}
-    assert sum(costs(store, result).values()) == len(store.visits(result.board))

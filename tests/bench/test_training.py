@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,15 +9,12 @@ import torch
 from torch import nn
 
 from opdb.bench.model import RunOptions, TrainingStep, measure_models
-from opdb.capturing import answering
 from opdb.derive.runs import run_cost
-from opdb.errors import UnsupportedError
 from opdb.harvest.passes import harvest
 from opdb.models import checked, load
 from opdb.operators import BuiltBackward, BuiltUpdate, build
-from opdb.operators.call import CAPTURE_CHECKS
 from opdb.progress import Display
-from opdb.records import Configuration, Json, Mode, Workload
+from opdb.records import Configuration, Mode, Workload
 from opdb.spec import ModelSpec
 from opdb.store import Store
 from tests.own import model
@@ -117,49 +113,3 @@ def test_gradients_of_several_batches_add_up(batches: int) -> None:
     assert not whole.requires_grad
     step.update()
     assert all(p.grad is None for p in loaded.module.parameters())
-
-
-def test_a_step_that_fails_leaves_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = checked(ModelSpec("tests.bench.test_training:network", phase="training"))
-    loaded = load(request, device="cpu")
-    step = TrainingStep(loaded, request)
-
-    def refuse() -> None:
-        raise RuntimeError("not while a graph is captured")
-
-    monkeypatch.setattr(step._optimizer, "step", refuse)
-    with pytest.raises(RuntimeError, match="captured"):
-        step()
-    assert all(p.grad is None for p in loaded.module.parameters())
-
-
-@pytest.mark.parametrize("check", CAPTURE_CHECKS)
-def test_an_optimizer_that_asks_its_stream_is_listed_all_the_same(
-    check: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """AdamW refuses a capture; one that is hidden, for a list of kernels, it is not to see."""
-
-    def refuse(_: object) -> None:
-        raise RuntimeError("capturable is False")
-
-    monkeypatch.setattr(torch.optim.AdamW, check, refuse, raising=False)
-    request = checked(
-        ModelSpec("tests.bench.test_training:network", phase="training", optimizer="adamw")
-    )
-    step = TrainingStep(load(request, device="cpu"), request)
-    with answering(False):
-        getattr(step._optimizer, check)()
-    with pytest.raises(RuntimeError, match="capturable"), answering(True):
-        getattr(step._optimizer, check)()
-    with pytest.raises(RuntimeError, match="capturable"):
-        getattr(step._optimizer, check)()
-
-
-@pytest.mark.parametrize(
-    "gradients", [7, [{"shape": [1]}], [None, None], [{"shape": [3], "dtype": "float32"}]], ids=repr
-)
-def test_gradients_that_are_none_are_refused(trained: Workload, gradients: Json) -> None:
-    backward = named(trained, "linear backward")
-    wrong = replace(backward, inputs={**backward.inputs, "gradients": gradients})
-    with pytest.raises(UnsupportedError, match="gradient"):
-        build(wrong)

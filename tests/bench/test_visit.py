@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from opdb.bench.replay import Observation
 from opdb.bench.session import UNCALIBRATED, Session
@@ -17,13 +16,10 @@ from opdb.bench.visit import (
     VisitRequest,
     expected_duty,
     is_at_full_clock,
-    refusal,
     session_flags,
     visit,
-    waiting_flags,
 )
 from opdb.derive.costs import call_times_s, visit_cost
-from opdb.meters import Reading
 from opdb.records import Configuration, Device, Outcome, Outputs, Stretch, Weights
 from tests.bench.calls import (
     CONV,
@@ -127,44 +123,6 @@ def test_what_cannot_be_measured_is_an_outcome(
     assert after.outcome == "ok", "a failure leaves the campaign usable"
 
 
-def test_a_group_that_inductor_cannot_compile_is_an_outcome(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lowered(*given: object) -> None:
-        raise AssertionError("no such layout\nand more")
-
-    square = {"shape": [4, 4], "dtype": "float32"}
-    node = {"op": "aten.cosh.default", "args": [{"input": 0}], "shape": [4, 4]}
-    outputs = [{"node": 0, "dtype": "float32"}]
-    group = Configuration("fused", {"nodes": [node], "outputs": outputs}, {"inputs": [square]})
-    with monkeypatch.context() as broken:
-        broken.setattr("torch._inductor.graph.GraphLowering.run", lowered)
-        [made] = visit(session, VisitRequest(group))
-    assert made.outcome == "error" and made.reason is not None
-    assert "AssertionError: no such layout" in made.reason and "\n" not in made.reason
-    [again] = visit(session, VisitRequest(group))
-    assert again.outcome == "ok"
-
-
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [
-        (
-            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.\nmore"),
-            "out_of_memory",
-        ),
-        (MemoryError(), "out_of_memory"),
-        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "error"),
-        (NotImplementedError(), "error"),
-        (TypeError("relu(): argument 'input'"), "error"),
-    ],
-)
-def test_refusals(error: Exception, outcome: Outcome) -> None:
-    found, reason = refusal(error)
-    assert found == outcome
-    assert "\n" not in reason and reason.rstrip(": ") == reason != ""
-
-
 def throttled(session: Session, first_s: float, last_s: float, limit_w: float) -> tuple[str, ...]:
     """Flag a window of the recorded trace as a stretch on a board of that power limit."""
     reading = ReplayMeter(TRACE).window(first_s, last_s)
@@ -190,22 +148,6 @@ def test_a_clock_below_its_highest_is_told_and_why(session: Session) -> None:
     assert [flag.split(":")[0] for flag in far_from_the_limit] == ["clock below its highest"]
     assert is_at_full_clock(free)
     assert not is_at_full_clock(held) and not is_at_full_clock(far_from_the_limit)
-
-
-def test_why_the_clock_was_held_back_is_told_in_the_drivers_words(session: Session) -> None:
-    reading = Reading(throttle_reasons=("software power cap",), reason="none")
-    flags = session_flags(session, Observation(Stretch(1, (0.01,), 0.01, 1.0), reading))
-    assert flags == ("clock held back: software power cap", "no power: none")
-
-
-def test_graphs_that_are_issued_late_are_flagged() -> None:
-    def seen(share: float) -> Observation:
-        return Observation(Stretch(1, (1e-3,), 1.0, 1.0), Reading(), share)
-
-    assert waiting_flags(seen(0.1)) == ()
-    assert waiting_flags(seen(0.25)) == (
-        "the device waited for the host before 25 % of the replays",
-    )
 
 
 @pytest.mark.parametrize(

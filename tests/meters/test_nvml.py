@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,6 @@ from opdb.meters import nvml
 from opdb.meters.nvml import (
     BoardState,
     NvmlMeter,
-    PowerRecorder,
     board_state,
     board_states,
     driver_version,
@@ -27,7 +25,6 @@ from opdb.meters.nvml import (
     gpu_names,
     try_meters,
 )
-from opdb.units import MICRO
 from tests.paths import python_path
 
 UUID = "GPU-of-a-test"
@@ -87,23 +84,6 @@ def test_a_board_split_by_mig_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     mig(monkeypatch, 0)
     with pytest.raises(CannotMeasureError, match="MIG"):
         board_state("MIG-an-instance")
-
-
-def test_what_a_board_does_not_report_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    mig(monkeypatch, 0)
-    info = board_state(UUID)
-    assert (info.uuid, info.name) == (UUID, "a board")
-    assert (info.power_limit_w, info.default_power_limit_w, info.max_clock_hz) == (None,) * 3
-    assert board_states() == [], "NVML does not say how many boards there are"
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", not_supported)
-    assert board_state(UUID) == replace(info, mig=None)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 1)
-    by_index = lambda index: f"the handle of {UUID}" if index == 0 else None  # noqa: E731
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", by_index)
-    for function in ANSWERS.keys() - {"nvmlDeviceGetCount"}:
-        monkeypatch.setattr(pynvml, function, not_supported)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", not_supported)
-    assert board_states() == [BoardState(None, name="a board")]
 
 
 ANSWERS = {
@@ -232,25 +212,6 @@ def test_foreign_processes_are_those_of_others_on_the_board(
         "nvitop.Device", lambda *, uuid: SimpleNamespace(processes=lambda: on_boards[uuid])
     )
     assert foreign_processes(UUID) == ["4711 (python3)"]
-
-
-def test_a_ring_that_is_handed_out_whole_again_has_nothing_new(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    mig(monkeypatch, 0)
-    wall_us = int(time.time() / MICRO)
-    kept = [
-        SimpleNamespace(timeStamp=wall_us + n, sampleValue=SimpleNamespace(uiVal=300_000))
-        for n in (-20_000, 0)
-    ]
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (1, kept))
-    made = nvml.PowerRing("a handle")
-    for now_s, held in ((0.0, 0), (0.02, 2), (0.03, 2), (0.04, 3)):  # read every 20 ms
-        if now_s == 0.03:
-            value = SimpleNamespace(uiVal=300_000)
-            kept.append(SimpleNamespace(timeStamp=wall_us + 20_000, sampleValue=value))
-        made.poll(now_s)
-        assert [w for _, w in made.samples] == pytest.approx([300.0] * held)
 
 
 LOST = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)

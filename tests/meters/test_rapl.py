@@ -80,14 +80,6 @@ def test_packages_are_added_and_their_parts_are_not(tmp_path: Path) -> None:
         assert joules_after(meter, start_s) == pytest.approx(0.12)
 
 
-def test_a_window_without_readings_has_a_reason(tmp_path: Path) -> None:
-    package(tmp_path, "intel-rapl:0", 0)
-    with closing(RaplMeter(tmp_path)) as meter:
-        reading = meter.window(time.monotonic() - 1000, time.monotonic() - 999)
-    assert reading.power_samples == ()
-    assert reading.reason == "fewer than two RAPL readings in 1.000 s"
-
-
 def test_why_it_cannot_be_read(tmp_path: Path) -> None:
     assert unavailable_reason(tmp_path) == f"no RAPL package under {tmp_path}"
     assert unavailable_reason(tmp_path / "none") == f"no RAPL package under {tmp_path / 'none'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -92,14 +91,6 @@ def test_a_job_runs_its_command_and_keeps_what_became_of_it(opdb_is: Path) -> No
     assert job.log.read_text() == 2 * said
 
 
-def test_a_job_that_is_running_says_so(opdb_is: Path) -> None:
-    script(opdb_is, "python", f'cp "{opdb_is}/a.json" "{opdb_is}/seen"')
-    write_state(opdb_is / "a.json", {"state": "failed", "exit_status": 2, "runs": 1})
-    Job("a", ("show",), str(opdb_is), "sqlite:///x")()
-    state = json.loads((opdb_is / "seen").read_text())
-    assert (state["state"], state["runs"], state["exit_status"]) == ("running", 2, None)
-
-
 @pytest.mark.parametrize(("status", "state"), [(130, "stopped"), (2, "failed"), (1, "failed")])
 def test_a_command_that_fails_fails_its_job(opdb_is: Path, status: int, state: str) -> None:
     script(opdb_is, "python", f"exit {status}")
@@ -180,17 +171,6 @@ def test_a_command_does_not_outlive_its_job(opdb_is: Path, monkeypatch: pytest.M
     assert (state["state"], state["exit_status"]) == ("stopped", None)
 
 
-def test_a_job_knows_its_number_in_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID"):
-        monkeypatch.delenv(name, raising=False)
-    assert submitting._number() is None
-    monkeypatch.setenv("SLURM_JOB_ID", "9")
-    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
-    assert submitting._number() == "9"
-    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
-    assert submitting._number() == "7_0"
-
-
 @pytest.mark.parametrize(
     ("command", "name"),
     [
@@ -200,12 +180,6 @@ def test_a_job_knows_its_number_in_an_array(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_a_job_is_named_after_its_command(command: list[str], name: str) -> None:
     assert name_of(command) == name
-
-
-def test_a_long_name_is_cut_and_told_apart() -> None:
-    name = name_of(["a" * 101])
-    assert len(name) == 100 and name.startswith("a" * 91 + "-")
-    assert name != name_of(["a" * 102]) and name_of(["b" * 50, "b" * 51])[91:] != name[91:]
 
 
 def test_states_are_read_whole_and_by_name(tmp_path: Path) -> None:
@@ -310,13 +284,6 @@ def test_a_refusal_leaves_no_state(cluster: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"sbatch refuses the jobs: .*invalid partition"):
         submit(given_to_slurm(tmp_path, "a"), *GIVEN)
     assert not list(tmp_path.glob("*.json"))
-
-
-def test_a_job_that_began_at_once_keeps_its_state(cluster: Path, tmp_path: Path) -> None:
-    state = json.dumps({"name": "a", "state": "running", "job": "77", "runs": 1})
-    script(cluster, "sbatch", f"echo '{state}' >{tmp_path}/a.json", "echo job 77")
-    submit(given_to_slurm(tmp_path, "a"), *GIVEN)
-    assert read_state(tmp_path / "a.json")["state"] == "running"
 
 
 def test_a_snapshot_is_a_whole_copy_of_a_database(tmp_path: Path) -> None:
@@ -476,27 +443,6 @@ def test_without_sbatch_one_message_says_so(
     with pytest.raises(CannotMeasureError):
         submitting.check_slurm()
     assert submitting.queue() is None
-
-
-def test_states_without_slurm_are_what_the_files_say(
-    opdb: Opdb, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    folder = tmp_path / "jobs"
-    folder.mkdir()
-    assert opdb("show", "jobs", folder).status == 2
-    state = {"name": "a", "job": "7", "state": "running", "runs": 2, "exit_status": None}
-    state["log"] = str(folder / "a.log")
-    write_state(folder / "a.json", state)
-    ran = opdb("show", "jobs", folder)
-    assert ran.status == 0 and "1 running" in ran.out
-    write_state(folder / "a.json", state | {"state": "lost"})
-    assert f"a: lost; see {folder}/submitit/7_*" in opdb("show", "jobs", folder).out
-    (folder / "a.log").touch()
-    assert f"a: lost; see {folder}/a.log" in opdb("show", "jobs", folder).out
-    (folder / "b.json").write_text('{"state"')
-    ran = opdb("show", "jobs", folder)
-    assert ran.status == 2 and "b.json" in ran.err
 
 
 # On a Slurm

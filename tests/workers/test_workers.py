@@ -36,7 +36,6 @@ from opdb.studies.sweep.measuring import SweepOptions, sweep_work
 from opdb.studies.sweep.request import SweepPolicy, SweepSpec
 from opdb.workers import Crew, WorkerDevice, places
 from tests.bench.calls import without_restoring
-from tests.cli.conftest import Opdb
 from tests.heard import Heard
 from tests.paths import python_path
 from tests.workers import short
@@ -326,16 +325,3 @@ def test_what_another_command_is_at_is_left_to_it(
 
 
 BOTH = ("--devices", "cpu,cpu")
-
-
-@pytest.mark.slow
-def test_bench_and_measure_by_two_workers(opdb: Opdb) -> None:
-    assert opdb("harvest", "lstm").status == 0
-    document = opdb.json("bench", *BOTH)
-    assert document["failures"] == [] and len(document["boards"]) == 2
-    assert {board["board"] for board in document["boards"]} == {document["boards"][0]["board"]}
-    ran = opdb("bench", *BOTH)
-    assert ran.status == 0 and ran.out.count("nothing is pending") == 2
-    runs = opdb.json("measure", "mlp", "lstm", *BOTH, "--repeats", "1")
-    assert sorted(run["model"] for run in runs) == ["lstm", "mlp"]
-    assert all("2 workers measured on this host at once" in run["flags"] for run in runs)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -18,7 +18,7 @@ from opdb.bench.visit import REFUSALS, issuing, refusal
 from opdb.errors import CannotMeasureError, UnsupportedError
 from opdb.meters.ncu import Definition, Ncu, board_range, call_range, metrics_in, read_report
 from opdb.operators import build
-from opdb.records import Board, Configuration
+from opdb.records import Configuration
 from opdb.store import Store
 
 AT_ONCE = 64
@@ -28,110 +28,76 @@ ENDING = ".ncu-rep"
 """What Nsight Compute's reports end in; it adds it where it is missing."""
 
 
-@dataclass(frozen=True)
-class Lens:
-    """How calls are profiled: the tool, the metrics, and where to keep its reports."""
-
-    tool: Ncu
-    definition: Definition
-    keep: Path | None = None
-
-    def report(self, number: int, folder: Path) -> Path:
-        """Return the file of a report: the one to keep, those after the first numbered."""
-        if self.keep is None:
-            return folder / f"report-{number}{ENDING}"
-        stem = self.keep.name.removesuffix(ENDING)
-        return self.keep.with_name(stem + (f"-{number}" if number > 1 else "") + ENDING)
-
-
-@dataclass
-class ProfilingResult:
-    """What was stored, the reports that were kept, and why calls have no profile, by key."""
-
-    profiles: int = 0
-    reports: list[Path] = field(default_factory=list)
-    missing: dict[str, str] = field(default_factory=dict)
-
-
 def profile_calls(
     store: Store,
     platform: Platform,
-    lens: Lens,
+    tool: Ncu,
+    definition: Definition,
     configurations: Sequence[Configuration],
+    keep: Path | None = None,
     *,
     done: Callable[[int], None] = lambda _: None,
-) -> ProfilingResult:
+) -> dict[str, str]:
     """Run calls under the profiler, some at a time, and store what it saw of each.
 
-    `done` is called with how many more were made.
+    Its report is kept in the file `keep`, where one is given; those after the first are numbered.
+    `done` is called with how many more were made. Returns why calls have no profile, by key.
     """
-    outcome = ProfilingResult()
+    missing: dict[str, str] = {}
     store.save_board(platform.device, platform.board)
     store.save_configurations(configurations)
     for number, start in enumerate(range(0, len(configurations), AT_ONCE), start=1):
         some = configurations[start : start + AT_ONCE]
         with TemporaryDirectory(prefix="opdb-") as folder:
-            _profile(store, platform, lens, some, (number, Path(folder)), outcome)
+            report = Path(folder, f"report{ENDING}")
+            if keep is not None:
+                stem = keep.name.removesuffix(ENDING) + (f"-{number}" if number > 1 else "")
+                report = keep.with_name(stem + ENDING)
+            missing |= _profile(store, platform, tool, definition, some, Path(folder), report)
         done(len(some))
-    return outcome
+    return missing
 
 
 def _profile(
     store: Store,
     platform: Platform,
-    lens: Lens,
+    tool: Ncu,
+    definition: Definition,
     configurations: Sequence[Configuration],
-    place: tuple[int, Path],
-    outcome: ProfilingResult,
-) -> None:
-    number, folder = place
-    report, result = lens.report(number, folder), folder / "result.json"
-    job = ProfilingJob(
-        platform.torch_device,
-        platform.board.uuid,
-        platform.board.device,
-        now(),
-        [c.json for c in configurations],
-        str(result),
-    )
-    path = folder / "job.json"
-    path.write_text(json.dumps(asdict(job)))
+    folder: Path,
+    report: Path,
+) -> dict[str, str]:
+    path, result, begun_at = folder / "job.json", folder / "result.json", now()
+    job = {
+        "device": platform.torch_device,
+        "board": board_range(platform.board, begun_at),
+        "configurations": [c.json for c in configurations],
+        "result": str(result),
+    }
+    path.write_text(json.dumps(job))
     program = [sys.executable, "-m", "opdb.bench.profiles", str(path)]
     try:
-        text = lens.tool.profile(program, metrics_in(lens.definition), report)
+        text = tool.profile(program, metrics_in(definition), report)
     except CannotMeasureError:
-        reasons = _reasons(result)
-        if not reasons or None in reasons.values():
+        refused = json.loads(result.read_text()) if result.exists() else {}
+        if not refused or None in refused.values():
             raise
-        # no call could be made: there was nothing to profile
-        outcome.missing |= {key: str(reason) for key, reason in reasons.items()}
-        return
-    reasons = _reasons(result)
-    if len(reasons) < len(configurations):
+        return dict(refused)  # no call could be made: there was nothing to profile
+    if not result.exists():
         raise CannotMeasureError("the program under ncu ended before its last call")
-    read = read_report(text, lens.tool.name)
-    made = [c for c in configurations if reasons[c.key] is None]
-    profiles = read.profiles(
-        made,
+    reasons: dict[str, str | None] = json.loads(result.read_text())
+    profiles = read_report(text, tool.name).profiles(
+        [c for c in configurations if reasons[c.key] is None],
         platform.board,
-        lens.definition,
-        environment={**platform.environment, "ncu": lens.tool.version},
-        measured_at=job.begun_at,
+        definition,
+        environment={**platform.environment, "ncu": tool.version},
+        measured_at=begun_at,
     )
     store.save_profiles(profiles)
-    outcome.profiles += len(profiles)
-    outcome.reports += [report] if lens.keep is not None else []
-    outcome.missing |= {key: reason for key, reason in reasons.items() if reason is not None}
     seen = {profile.configuration for profile in profiles}
-    outcome.missing |= {c.key: "it launched no kernel" for c in made if c.key not in seen}
-
-
-def _reasons(result: Path) -> dict[str, str | None]:
-    """Return what came of a program's calls; nothing where it did not end."""
-    if not result.exists():
-        return {}
-    reasons: dict[str, str | None] = json.loads(result.read_text())
-    return reasons
+    return {
+        key: reason or "it launched no kernel" for key, reason in reasons.items() if key not in seen
+    }
 
 
 # The program that Nsight Compute runs: each call of a job once, in a range that names it.
@@ -144,28 +110,13 @@ def _reasons(result: Path) -> dict[str, str | None]:
 WARM_UP_CALLS = 2
 
 
-@dataclass(frozen=True)
-class ProfilingJob:
-    """Calls to make on a device (torch's name of it): configurations as JSON texts.
-
-    `result` is the file for what came of them: by key, null or why a call could not be made.
-    """
-
-    torch_device: str
-    board: str
-    device: str
-    begun_at: str
-    configurations: list[str]
-    result: str
-
-
-def run(job: ProfilingJob) -> dict[str, str | None]:
+def run(job: Mapping[str, Any]) -> dict[str, str | None]:
     """Make a job's calls; return by key why one could not be made, None where it was."""
     reasons: dict[str, str | None] = {}
-    for text in job.configurations:
+    for text in job["configurations"]:
         configuration = Configuration.from_json(text)
         try:
-            _call(configuration, job)
+            _call(configuration, job["device"], job["board"])
             reasons[configuration.key] = None
         except UnsupportedError as error:
             reasons[configuration.key] = f"unsupported: {error}"
@@ -176,10 +127,9 @@ def run(job: ProfilingJob) -> dict[str, str | None]:
     return reasons
 
 
-def _call(configuration: Configuration, job: ProfilingJob) -> None:
-    call = build(configuration, device=job.torch_device)
+def _call(configuration: Configuration, device: str, board: str) -> None:
+    call = build(configuration, device=device)
     pristine = [call.inputs[i].clone() for i in call.mutated]
-    board = board_range(Board(job.board, job.device), job.begun_at)
     # ranges are a thread's own: autograd must launch from this one, not from threads of its own
     with issuing(call), torch.autograd.set_multithreading_enabled(False):
         for _ in range(WARM_UP_CALLS):
@@ -210,10 +160,10 @@ def _profiled(*ranges: str) -> Iterator[None]:
 
 
 def main() -> None:
-    job = ProfilingJob(**json.loads(Path(sys.argv[1]).read_text()))
-    if job.torch_device.startswith("cuda"):
-        torch.cuda.set_device(job.torch_device)
-    Path(job.result).write_text(json.dumps(run(job)))
+    job = json.loads(Path(sys.argv[1]).read_text())
+    if job["device"].startswith("cuda"):
+        torch.cuda.set_device(job["device"])
+    Path(job["result"]).write_text(json.dumps(run(job)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from opdb.bench import profiles
-from opdb.bench.profiles import Lens, profile_calls
+from opdb.bench.profiles import profile_calls
 from opdb.bench.session import Platform, detect
 from opdb.errors import CannotMeasureError
 from opdb.meters.ncu import Ncu, definition
@@ -31,9 +31,11 @@ def platform() -> Platform:
     return replace(cpu, device=device, board=Board("GPU-0", device.slug))
 
 
-def lens(tmp_path: Path, keep: Path | None = None) -> Lens:
+def profiled(
+    store: Store, platform: Platform, tmp_path: Path, calls: list[Configuration], **how: Any
+) -> dict[str, str]:
     tool = Ncu(str(stand_in.install(tmp_path / "programs")), stand_in.VERSION)
-    return Lens(tool, definition(stand_in.KNOWN), keep)
+    return profile_calls(store, platform, tool, definition(stand_in.KNOWN), calls, **how)
 
 
 def keys(store: Store) -> set[str]:
@@ -44,15 +46,12 @@ def test_what_cannot_be_called_is_told_and_stops_no_other(
     platform: Platform, tmp_path: Path
 ) -> None:
     small, huge = relu(8), relu(HUGE)
-    looking = lens(tmp_path)
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        looked = profile_calls(store, platform, looking, [huge, small])
-        assert keys(store) == {small.key} and looked.profiles == 1
-    assert list(looked.missing) == [huge.key]
-    assert looked.missing[huge.key].startswith("out_of_memory: ")
+        missing = profiled(store, platform, tmp_path, [huge, small])
+        assert keys(store) == {small.key}
+    assert list(missing) == [huge.key] and missing[huge.key].startswith("out_of_memory: ")
     with open_store(str(tmp_path / "none.sqlite")) as store:
-        nothing = profile_calls(store, platform, looking, [huge])
-        assert keys(store) == set() and nothing.profiles == 0 and len(nothing.missing) == 1
+        assert len(profiled(store, platform, tmp_path, [huge])) == 1 and keys(store) == set()
 
 
 def test_parts_are_stored_one_by_one_and_their_reports_numbered(
@@ -67,9 +66,9 @@ def test_parts_are_stored_one_by_one_and_their_reports_numbered(
             if len(told) == 2:
                 raise KeyboardInterrupt
 
-        looking = lens(tmp_path, tmp_path / "kept")
+        calls = [relu(8), relu(9), relu(10)]
         with pytest.raises(KeyboardInterrupt):
-            profile_calls(store, platform, looking, [relu(8), relu(9), relu(10)], done=done)
+            profiled(store, platform, tmp_path, calls, keep=tmp_path / "kept", done=done)
         assert told == [1, 2] and keys(store) == {relu(8).key, relu(9).key}
     assert sorted(p.name for p in tmp_path.glob("kept*")) == ["kept-2.ncu-rep", "kept.ncu-rep"]
 
@@ -77,18 +76,17 @@ def test_parts_are_stored_one_by_one_and_their_reports_numbered(
 def test_a_program_that_ends_early_is_told(
     platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looking = lens(tmp_path)
     monkeypatch.setattr("sys.executable", "/bin/false")
     with (
         open_store(str(tmp_path / "opdb.sqlite")) as store,
         pytest.raises(CannotMeasureError, match="returned an error code"),
     ):
-        profile_calls(store, platform, looking, [relu(8)])
+        profiled(store, platform, tmp_path, [relu(8)])
 
 
 def test_a_job_is_run_call_by_call() -> None:
     call, unknown = relu(8, inplace=True), Configuration("no such kind")
-    job = profiles.ProfilingJob("cpu", "GPU-0", "made-up-gpu", "", [call.json, unknown.json], "")
-    reasons = profiles.run(job)
+    texts = [call.json, unknown.json]
+    reasons = profiles.run({"device": "cpu", "board": "", "configurations": texts})
     assert reasons[call.key] is None
     assert str(reasons[unknown.key]).startswith("unsupported: unknown kind 'no such kind'")

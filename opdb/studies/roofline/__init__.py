@@ -124,7 +124,7 @@ class CountersArguments:
         tool = ncu.find()
         platform = _gpu()
         _check_device(platform.device.slug, named)
-        from opdb.bench.profiles import Lens, profile_calls
+        from opdb.bench.profiles import profile_calls
 
         chosen = ncu.definition(tool.known_metrics(), own)
         wanted = lacking(store, workloads, platform.board, chosen)
@@ -132,11 +132,10 @@ class CountersArguments:
             display.note("all of it was counted before: there is no report to keep")
         with display.progress(len(wanted), "count") as shown:
             shown.doing(f"with {tool.name}")
-            lens = Lens(tool, chosen, self.ncu_report)
-            looked = profile_calls(store, platform, lens, wanted, done=shown.done)
-        for written in looked.reports:
-            display.note(f"written: {written}")
-        for reason, calls in Counter(looked.missing.values()).items():
+            missing = profile_calls(
+                store, platform, tool, chosen, wanted, self.ncu_report, done=shown.done
+            )
+        for reason, calls in Counter(missing.values()).items():
             display.note(f"no profile of {plural(calls, 'configuration')}: {reason}")
         return platform.device.slug
 

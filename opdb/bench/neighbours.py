@@ -42,9 +42,6 @@ NEIGHBOURS_S = 4e-6
 LEAST_SLICE_BYTES = 2**16
 """A stream of less a call changes nothing."""
 
-SPARE_MEMORY = 1.2
-"""Inputs are kept once more, to be written from: so much of their size must be free."""
-
 
 class Stream:
     """Touches the next slice of a large block at every call; a whole round evicts the L2.
@@ -74,11 +71,6 @@ class Stream:
 
 NO_ROOM = "not timed among neighbours: the memory does not hold its inputs twice"
 """The flag of a call whose time is that of the call alone for want of memory."""
-
-
-def has_room(rotation: Rotation) -> bool:
-    free, _ = torch.cuda.mem_get_info()
-    return SPARE_MEMORY * output_bytes(rotation.inputs) <= free
 
 
 def among_neighbours(rotation: Rotation, call_s: float, l2_bytes: int) -> Neighbours | None:

@@ -21,7 +21,6 @@ from opdb.bench.neighbours import (
     NO_ROOM,
     after_others,
     among_neighbours,
-    has_room,
 )
 from opdb.bench.replay import (
     Observation,
@@ -242,8 +241,6 @@ def _beside_neighbours(
     session: Session, request: VisitRequest, seen: _Reading, rotation: Rotation, replay: Replay
 ) -> _Reading:
     l2_bytes = session.platform.device.l2_bytes or 0
-    if not has_room(rotation):
-        return replace(seen, flags=(*seen.flags, NO_ROOM))
     call_s = _replay_time_s(session, replay) / replay.calls
     try:
         found = among_neighbours(rotation, call_s, l2_bytes)
@@ -252,7 +249,7 @@ def _beside_neighbours(
             after = after_others(rotation, call_s, touched, l2_bytes, cold=cold)
             found = replace(found, after=after)
         return replace(seen, neighbours=found)
-    except torch.OutOfMemoryError:  # the graphs of it took more; what was seen before is good
+    except torch.OutOfMemoryError:  # what was seen before is good
         return replace(seen, flags=(*seen.flags, NO_ROOM))
 
 

@@ -20,10 +20,6 @@ from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.records import Board, Configuration, Json, KernelCounts, Profile
 from opdb.units import plural
 
-ELSEWHERE = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
-"""Where it is installed without being put on PATH."""
-
-INSTALL = "install Nsight Compute (apt install nsight-compute, or with the CUDA toolkit)"
 PERMISSION = (
     "write options nvidia NVreg_RestrictProfilingToAdminUsers=0 to a file in /etc/modprobe.d and "
     "reboot, or run as root (a container with --cap-add=SYS_ADMIN)"
@@ -31,12 +27,6 @@ PERMISSION = (
 
 _BASE_NAME = re.compile(r"[A-Za-z_]\w*__\w+")
 _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
-
-
-def elsewhere(patterns: Sequence[str] = ELSEWHERE) -> str | None:
-    """Return the newest ncu that is installed and not on PATH; None where there is none."""
-    found = [str(path) for pattern in patterns for path in Path("/").glob(pattern.lstrip("/"))]
-    return max(found, default=None)
 
 
 @dataclass(frozen=True)
@@ -121,9 +111,10 @@ def find() -> Ncu:
     """
     path = shutil.which("ncu")
     if path is None:
-        there = elsewhere()
-        advice = f"put {Path(there).parent} on PATH" if there else f"{INSTALL} and put it on PATH"
-        raise CannotMeasureError(f"no ncu on PATH to read hardware counters with: {advice}")
+        raise CannotMeasureError(
+            "no ncu on PATH to read hardware counters with: install Nsight Compute (apt install "
+            "nsight-compute, or with the CUDA toolkit) and put it on PATH"
+        )
     output = Ncu(path, "")._run(["--version"])
     version = _VERSION.search(output)
     return Ncu(path, version[1] if version else "of unknown version")

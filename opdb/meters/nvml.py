@@ -75,13 +75,8 @@ def scaled(value: int | None, factor: float) -> float | None:
 
 
 def handle_of(uuid: str) -> Any:
-    try:
+    with answering(uuid):
         return pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    except pynvml.NVMLError as error:
-        raise CannotMeasureError(
-            f"NVML does not know the board {uuid} ({error}); was the GPU removed or reset? "
-            "See nvidia-smi -L"
-        ) from error
 
 
 def instant_power_w(handle: Any) -> float | None:

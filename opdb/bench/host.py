@@ -19,7 +19,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -89,14 +89,14 @@ take to begin and to end. One without a kernel takes less: it does not turn to t
 
 
 def host_visits(session: Session, workloads: Sequence[Sequence[Call]]) -> Iterator[HostVisit]:
-    """Measure the calls of each workload in their order, each distinct one by all its occurrences.
+    """Measure the calls of workloads in their order, each distinct one by all its occurrences.
 
-    Calls that cannot be built here are passed over; their device visit says why. A workload
-    too large for the memory is measured in parts, workloads of few calls one after the other.
+    Calls that cannot be built here are passed over; their device visit says why. What is too large
+    for the memory is measured in parts.
     """
-    for group in _groups(session, workloads):
-        yield from _measure(session, group)
-        group.clear()
+    for calls, order in _parts(session, workloads):
+        yield from _measure(session, calls, order)
+        calls.clear()
         release(session)
 
 
@@ -114,7 +114,7 @@ class Moments:
         moments: int = MOMENTS,
     ) -> None:
         self._take = take
-        self._left = deque(list(_few_at_once(workloads)) * moments)
+        self._left = deque(list(few_at_once(workloads)) * moments)
         self._all = len(self._left)
 
     def until(self, share: float) -> None:
@@ -123,7 +123,8 @@ class Moments:
             self._take(self._left.popleft())
 
 
-def _few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:
+def few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:
+    """Yield the workloads to be measured together."""
     few: list[list[Call]] = []
     for calls in workloads:
         few.append(calls)
@@ -134,47 +135,33 @@ def _few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:
         yield few
 
 
-@dataclass
-class _Group:
-    """Calls that are measured together: the distinct ones, and all in their order by places."""
+def _parts(
+    session: Session, workloads: Sequence[Sequence[Call]]
+) -> Iterator[tuple[list[tuple[Call, BuiltCall]], list[int]]]:
+    """Yield distinct calls that the memory holds, and the places of all in their order.
 
-    calls: list[tuple[Call, BuiltCall]] = field(default_factory=list)
-    places: dict[tuple[str, Form], int] = field(default_factory=dict)
-    order: list[int] = field(default_factory=list)
-    bytes: int = 0
-
-    def add(self, call: Call, built: BuiltCall) -> None:
-        self.places[call.configuration.key, call.form] = len(self.calls)
-        self.calls.append((call, built))
-        self.bytes += built.input_bytes * 3 + built.weight_bytes
-
-    def clear(self) -> None:
-        self.calls.clear()
-        self.places.clear()
-        self.order.clear()
-        self.bytes = 0
-
-
-def _groups(session: Session, workloads: Sequence[Sequence[Call]]) -> Iterator[_Group]:
-    """Yield calls to be measured together; who gets them clears the group, and so the memory."""
-    group = _Group()
-    for calls in workloads:
-        tried: set[tuple[str, Form]] = set()
-        for call in calls:
-            key = call.configuration.key, call.form
-            if key not in group.places and key not in tried:
-                tried.add(key)
-                built = built_on(call, session.platform.torch_device)
-                if built is not None:
-                    group.add(call, built)
-            if key in group.places:
-                group.order.append(group.places[key])
-            if group.bytes >= GROUP_BYTES:
-                yield group
-        if len(group.order) >= FEW_CALLS:
-            yield group
-    if group.calls:
-        yield group
+    Who gets them clears the list, and so the memory.
+    """
+    calls: list[tuple[Call, BuiltCall]] = []
+    places: dict[tuple[str, Form], int] = {}
+    order: list[int] = []
+    tried, size = set(), 0
+    for call in itertools.chain.from_iterable(workloads):
+        key = call.configuration.key, call.form
+        if key not in tried:
+            tried.add(key)
+            built = built_on(call, session.platform.torch_device)
+            if built is not None:
+                places[key] = len(calls)
+                calls.append((call, built))
+                size += built.input_bytes * 3 + built.weight_bytes
+        if key in places:
+            order.append(places[key])
+        if size >= GROUP_BYTES:
+            yield calls, order
+            calls, places, order, size = [], {}, [], 0
+    if calls:
+        yield calls, order
 
 
 def built_on(call: Call, device: str) -> BuiltCall | None:
@@ -285,12 +272,14 @@ def by_call(blocks: Sequence[Sequence[float]], order: Sequence[int]) -> list[lis
     ]
 
 
-def _measure(session: Session, group: _Group) -> Iterator[HostVisit]:
+def _measure(
+    session: Session, group: Sequence[tuple[Call, BuiltCall]], order: Sequence[int]
+) -> Iterator[HostVisit]:
     started_at = now()
-    calls = [built for _, built in group.calls]
+    calls = [built for _, built in group]
     with issuing(*calls):
         entries = {words: _entry(words, session) for words in map(_entered, calls) if words}
-        timed, order = [*map(Timed.of, calls)], group.order
+        timed = [*map(Timed.of, calls)]
         for words, own in entries.items():
             entering = [place for place, built in enumerate(calls) if _entered(built) == words]
             order = _amid(order, entering, range(len(timed), len(timed) + len(own)))
@@ -308,7 +297,7 @@ def _measure(session: Session, group: _Group) -> Iterator[HostVisit]:
         words: [entry_s(each) for each in zip(*itertools.islice(left, len(own)), strict=True)]
         for words, own in entries.items()
     }
-    for (call, built), seen in zip(group.calls, times, strict=False):
+    for (call, built), seen in zip(group, times, strict=False):
         words = _entered(built)
         less_s = entries_s.get(words, [0.0] * len(seen))
         yield HostVisit(
@@ -359,8 +348,8 @@ def entry_s(times_s: Sequence[float]) -> float:
 
 def calibrate_host(session: Session, workloads: Sequence[Workload]) -> HostCalibration:
     measured_at, campaign = now(), session.campaign
-    calls = [each.calls for each in workloads]
-    seen = [visit for _ in range(MOMENTS) for visit in host_visits(session, calls)]
+    groups = list(few_at_once([list(each.calls) for each in workloads]))
+    seen = [v for _ in range(MOMENTS) for few in groups for v in host_visits(session, few)]
     return HostCalibration(
         id=campaign.id,
         host=campaign.host.id,

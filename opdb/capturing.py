@@ -13,18 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.cuda import graphs
 
-# The binding behind torch's function, and the function itself where there is no such binding.
-#
-# The function itself may have been imported from torch under any name.
-_PLACES: tuple[tuple[Any, str], ...] = (
-    (graphs, "_cuda_isCurrentStreamCapturing"),
-    (torch.cuda, "is_current_stream_capturing"),
-)
+# The binding behind torch's function, which may have been imported from torch under any name.
+_BINDING = "_cuda_isCurrentStreamCapturing"
 
 # The functions that answered before, while an answer is given.
 _truths: list[Callable[[], bool]] = []
@@ -68,8 +62,7 @@ def answering(capturing: bool) -> Iterator[CaptureAnswer]:
 
     Blocks of several threads must not overlap.
     """
-    place, name = next((place, name) for place, name in _PLACES if hasattr(place, name))
-    before, thread, seen = getattr(place, name), threading.get_ident(), CaptureAnswer()
+    before, thread, seen = getattr(graphs, _BINDING), threading.get_ident(), CaptureAnswer()
 
     def answer() -> bool:
         if threading.get_ident() != thread:
@@ -79,11 +72,11 @@ def answering(capturing: bool) -> Iterator[CaptureAnswer]:
 
     _truths.append(before)
     _answers.append(capturing)
-    setattr(place, name, answer)
+    setattr(graphs, _BINDING, answer)
     try:
         yield seen
     finally:
-        setattr(place, name, before)
+        setattr(graphs, _BINDING, before)
         _truths.pop()
         _answers.pop()
 

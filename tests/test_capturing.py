@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from torch.cuda import graphs
 from torch.cuda import is_current_stream_capturing as imported_by_name
 
-from opdb import capturing
 from opdb.capturing import answering, is_capturing
 
 
@@ -49,13 +46,3 @@ def test_blocks_nest_and_are_left_by_an_error(truth: list[bool]) -> None:
         assert imported_by_name() and not is_capturing()
     assert inner.asked and outer.asked
     assert binding() is before and not imported_by_name()
-
-
-def test_a_torch_that_binds_it_under_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda: Any = SimpleNamespace(is_current_stream_capturing=lambda: False)
-    places = ((SimpleNamespace(), "_binding"), (cuda, "is_current_stream_capturing"))
-    monkeypatch.setattr(capturing, "_PLACES", places)
-    with answering(True) as seen:
-        assert cuda.is_current_stream_capturing() and seen.asked
-        assert not is_capturing()
-    assert not cuda.is_current_stream_capturing()

@@ -276,7 +276,6 @@ def _dataset(options: ImageOptions, size: tuple[int, int]) -> Any:
     from torchvision.transforms import v2
 
     folder = options.folder
-    options.check_folder()
     if options.augment:
         steps = [v2.RandomResizedCrop(size, antialias=True), v2.RandomHorizontalFlip()]
     else:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeAlias
 
 import torch
 
@@ -68,48 +68,41 @@ MEMORY_SHARE = 0.4
 """Largest share of the free device memory that copies of weights may take."""
 
 
-class Clock(Protocol):
+class CudaClock:
     """Marks points in the device's work and measures the time between them."""
 
-    def mark(self) -> Any: ...
-
-    def wait(self, mark: Any) -> None: ...
-
-    def reached(self, mark: Any) -> bool: ...
-
-    def elapsed_s(self, first: Any, second: Any) -> float: ...
-
-
-class CudaClock:
-    def mark(self) -> torch.cuda.Event:
+    def mark(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
-    def wait(self, mark: torch.cuda.Event) -> None:
+    def wait(self, mark: Any) -> None:
         mark.synchronize()
 
-    def reached(self, mark: torch.cuda.Event) -> bool:
+    def reached(self, mark: Any) -> bool:
         return bool(mark.query())
 
-    def elapsed_s(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
+    def elapsed_s(self, first: Any, second: Any) -> float:
         return float(first.elapsed_time(second)) * 1e-3
 
 
 class CpuClock:
     """The monotonic performance counter: on a CPU work is done when the call returns."""
 
-    def mark(self) -> float:
+    def mark(self) -> Any:
         return time.perf_counter()
 
-    def wait(self, mark: float) -> None: ...
+    def wait(self, mark: Any) -> None: ...
 
-    def reached(self, mark: float) -> bool:
+    def reached(self, mark: Any) -> bool:
         """Say no: a processor issues its own work, and never waits for it."""
         return False
 
-    def elapsed_s(self, first: float, second: float) -> float:
-        return second - first
+    def elapsed_s(self, first: Any, second: Any) -> float:
+        return float(second - first)
+
+
+Clock: TypeAlias = CudaClock | CpuClock
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,6 @@ class Reading:
 class Meter(Protocol):
     """Records a board's power in the background and hands out windows of it."""
 
-    name: str
-
     def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
         """Return what was seen from `start_s` to `end_s` (`time.monotonic()` seconds).
 
@@ -64,8 +62,6 @@ class Meter(Protocol):
 
 class NoMeter:
     """Stands where nothing can be measured: every window is empty and says why."""
-
-    name = "none"
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -89,7 +85,6 @@ class TrustedMeter:
     ) -> None:
         self._meter, self._failed = meter, failed
         self._most_w = MOST_W if limit_w is None else LIMIT_EXCEEDED * limit_w
-        self.name = meter.name
 
     def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
         reading = self._meter.window(start_s, end_s, lag_s=lag_s)

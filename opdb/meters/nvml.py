@@ -26,8 +26,6 @@ from opdb.meters import Reading
 from opdb.records import Trace
 from opdb.units import MEGA, MICRO, MILLI
 
-PERCENT = 0.01
-
 _REASONS = {
     "SwPowerCap": "software power cap",
     "HwSlowdown": "hardware slowdown",
@@ -253,8 +251,6 @@ _SERIES = ("samples", "counter", "instant", "clock")
 
 class NvmlMeter:
     """Power of one NVIDIA board, recorded by a process of its own."""
-
-    name = "nvml"
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid

@@ -37,8 +37,6 @@ def _packages(root: Path) -> list[Path]:
 class RaplMeter:
     """Power of all processor packages, from their energy counters, read every 20 ms."""
 
-    name = "rapl"
-
     def __init__(self, root: Path = POWERCAP) -> None:
         self._packages = _packages(root)
         self._ranges_uj = [int((p / "max_energy_range_uj").read_text()) for p in self._packages]

@@ -93,7 +93,7 @@ def test_folders_that_hold_no_batch(session: Session, folder: Path, tmp_path: Pa
     (tmp_path / "empty").mkdir()
     (tmp_path / "one" / "without").mkdir(parents=True)
     for path, said in (
-        (tmp_path / "none", "no such folder"),
+        (tmp_path / "none", "no images"),
         (tmp_path / "empty", "no images"),
         (tmp_path / "one", "classes without"),
     ):

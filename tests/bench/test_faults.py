@@ -106,8 +106,6 @@ def test_a_bench_whose_gpu_falls_off_keeps_its_visits_and_the_next_goes_on(
 class OfABoard:
     """A trace as a meter: idle in the first window, which is of base power, then a steady load."""
 
-    name = "replay"
-
     def __init__(self) -> None:
         self._trace, self.asked = ReplayMeter(TRACE), 0
 

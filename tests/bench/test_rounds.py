@@ -31,8 +31,6 @@ pytestmark = pytest.mark.usefixtures("short")
 class Drawing:
     """A meter of a board that draws so much, by the window asked for; base power is 50 W."""
 
-    name = "drawing"
-
     def __init__(self, powers_w: Iterator[float], reasons: Iterator[tuple[str, ...]]) -> None:
         self._powers_w, self._reasons = powers_w, reasons
         self._calibrated = False

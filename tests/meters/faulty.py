@@ -51,7 +51,6 @@ class FaultyMeter:
 
     def __init__(self, meter: Meter, fault: Fault) -> None:
         self._meter, self._fault = meter, fault
-        self.name = meter.name
 
     def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
         """Return the window as it is after the fault."""

@@ -15,8 +15,6 @@ class ReplayMeter:
     [[seconds, joules], …], "clock": [[seconds, hertz], …]}. Time 0 of the trace is `start_s`.
     """
 
-    name = "replay"
-
     def __init__(self, path: Path, *, start_s: float = 0.0) -> None:
         trace = json.loads(path.read_text())
         self._power: list[list[float]] = trace["power"]

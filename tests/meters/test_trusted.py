@@ -18,7 +18,6 @@ LIMIT_W = 700.0
 class Whole:
     """A meter that always sees the same."""
 
-    name = "whole"
     closed = False
 
     def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
@@ -108,8 +107,6 @@ def test_what_a_board_of_700_w_can_have_drawn(reading: Reading, reason: str | No
 
 class Counting:
     """A meter without samples, whose counter was read so many times in each window."""
-
-    name = "counting"
 
     def __init__(self, joules: tuple[float, ...]) -> None:
         self.joules = joules

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from opdb.bench import harvests as module
-from opdb.bench.harvests import around, measuring, with_around
+from opdb.bench.harvests import around, with_around
 from opdb.errors import UnsupportedError
-from opdb.harvest.finding import workload_of
 from opdb.harvest.passes import harvest
 from opdb.models import checked
 from opdb.records import Harvest
 from opdb.spec import ModelSpec
-from opdb.store import open_store
-from opdb.store.exchange import export_set, import_set
-from tests.store.conftest import fill
 
 EXAMPLE = (torch.zeros(2, 8),)
 
@@ -156,25 +150,6 @@ def test_steps_that_make_other_calls_are_timed_themselves(
     monkeypatch.setattr(module, "RUNS", 1)
     [note] = with_around(request, Harvest(workload), {}).notes
     assert note.endswith("was not timed: too many of its steps make other calls")
-
-
-def test_what_is_to_be_measured_has_it_in_the_database_and_in_sets(tmp_path: Path) -> None:
-    request = ModelSpec("mlp", batch_size=2)
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        fill(store)
-        workload_of(store, request, measuring(swept=True))
-        assert [each.around for each in store.workloads("mlp")] == [None]
-        workload_of(store, request, measuring(anew=True))
-        [timed] = store.workloads("mlp")
-        assert timed.containers_worth == timed.around
-        [tiny] = store.workloads("tiny")
-        export_set(store, tmp_path / "without", device="nvidia-h200")
-        store.save_workload(replace(tiny, around=41.5))
-        export_set(store, tmp_path / "with", device="nvidia-h200")
-    for name, kept in (("without", None), ("with", 41.5)):
-        with open_store(str(tmp_path / f"{name}.sqlite")) as store:
-            import_set(store, tmp_path / name)
-            assert [each.around for each in store.workloads("tiny")] == [kept]
 
 
 # Two policies of which stored harvest counts: of all that measures, and of all that reads

@@ -6,7 +6,6 @@ On a processor torch's convolution stands in the operator's place; see tests/alg
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +15,9 @@ import torch
 from opdb.algorithms.convolution import ForcedCall
 from opdb.algorithms.names import algorithms_named
 from opdb.bench.plan import BenchRequest
-from opdb.bench.run import BenchResult, _fitted, bench
-from opdb.bench.session import detect
-from opdb.bench.visit import built, check_algorithms
-from opdb.errors import CannotMeasureError, UnsupportedError
+from opdb.bench.run import BenchResult, bench
+from opdb.bench.visit import built
+from opdb.errors import UnsupportedError
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.operators import build
 from opdb.predict.predictor import predictor_for
@@ -59,12 +57,6 @@ def test_what_is_forced_is_stored_under_its_name(store: Store, calls: list[Force
     assert {visit.configuration for visit in heard.visits} == {CONV.key, STRIDED.key}
     again, _ = benched(store, algorithms=(FFT, GEMM), precision=100.0)
     assert again.campaign is None, "a refusal is an answer: nothing is pending"
-
-
-def test_forced_ones_have_no_duplicates() -> None:
-    here = detect("cpu")
-    assert _fitted(BenchRequest(duplicates=1.0), here).duplicates == 1.0
-    assert _fitted(BenchRequest(duplicates=1.0, algorithms=(FFT,)), here).duplicates == 0.0
 
 
 def test_usual_measurements_know_nothing_of_forced_ones(
@@ -134,10 +126,3 @@ def test_a_forced_call_computes_what_the_usual_one_does(
 def test_what_cannot_be_forced_is_unsupported(configuration: Configuration) -> None:
     with pytest.raises(UnsupportedError):
         built(configuration, FFT, "cpu")
-
-
-@pytest.mark.parametrize("check", [check_algorithms])
-def test_a_processor_has_torchs_own_way_alone(check: Callable[..., None]) -> None:
-    check([DEFAULT], detect("cpu"))
-    with pytest.raises(CannotMeasureError, match=r"'fft', 'gemm' need an NVIDIA GPU"):
-        check([FFT, DEFAULT, GEMM], detect("cpu"))

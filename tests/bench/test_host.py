@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-import torch
 
 from opdb.bench import host as host_times
 from opdb.bench.host import (
@@ -22,11 +21,8 @@ from opdb.bench.host import (
     round_of,
 )
 from opdb.bench.session import Session
-from opdb.harvest.passes import harvest
-from opdb.models import checked
 from opdb.operators import build
 from opdb.records import Call, Configuration
-from opdb.spec import ModelSpec
 from tests.store import samples
 
 
@@ -42,21 +38,6 @@ def test_moments_are_spread_over_the_visits_each_workload_whole() -> None:
         moments.until(now)
     groups = [few, many], [fewer]
     assert taken == list(zip((0.01, 0.26, 0.75, 0.76), groups * MOMENTS, strict=True))
-
-
-def test_calls_run_in_the_modes_of_their_model_as_they_are_timed() -> None:
-    asked = checked(ModelSpec("mlp", phase="training", batch_size=2, autocast="bfloat16"))
-    linear = next(c for c in harvest(asked).occurrences() if c.kind == "linear" and c.autocast)
-    built = build(linear, form="module")
-    seen = set()
-
-    def see(*_: object) -> None:
-        seen.add((torch.is_autocast_enabled("cpu"), torch.is_grad_enabled()))
-
-    built.module.register_forward_hook(see)
-    round_of([Timed.of(built)], on_gpu=False)()
-    assert seen == {(True, True)}
-    assert not torch.is_autocast_enabled("cpu")
 
 
 def test_calls_are_made_in_their_order_and_modes_entered_where_they_change() -> None:
@@ -76,35 +57,6 @@ def test_calls_are_made_in_their_order_and_modes_entered_where_they_change() -> 
     assert len(times_s) == 4 and min(times_s) > 0
     in_x = ["enter x", "a", "b", "leave x"]
     assert done == [*in_x, "enter y", "c", "leave y", "enter x", "a", "leave x"]
-
-
-def test_a_call_that_waits_begins_when_the_device_has_nothing_else_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Else what is timed would hold the work of the calls before it."""
-    done: list[str] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("synchronize"))
-
-    def timed(name: str, *, waits: bool) -> Timed:
-        return Timed(lambda: lambda: done.append(name), nullcontext, waits=waits)
-
-    calls = [timed("a", waits=False), timed("b", waits=True), timed("c", waits=False)]
-    round_of(calls, on_gpu=True)()
-    assert done == ["synchronize", "a", "synchronize", "b", "c"]
-    nonzero = Configuration("nonzero", {}, {"input": {"shape": [4], "dtype": "bool"}})
-    relu = Configuration("relu", {}, {"input": {"shape": [4], "dtype": "float32"}})
-    assert [Timed.of(build(each)).waits for each in (nonzero, relu)] == [True, False]
-
-
-def test_what_keeps_autograd_from_a_leaf_is_made_anew_before_a_call_is_timed() -> None:
-    tensor = {"shape": [4], "dtype": "float32"}
-    relu = Configuration("relu", {"inplace": True}, {"input": tensor}, gradient=True)
-    timed = Timed.of(build(relu))
-    with timed.modes():
-        calls = [timed.ready() for _ in range(2)]
-        outputs = [call() for call in calls]
-    assert [type(output.grad_fn).__name__ for output in outputs] == ["ReluBackward0"] * 2
-    assert outputs[0].data_ptr() == outputs[1].data_ptr()
 
 
 def test_entering_autograd_is_taken_off_every_time_of_a_backward_pass_and_no_other(

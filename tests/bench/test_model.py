@@ -20,7 +20,6 @@ from opdb.bench.model import (
     RunOptions,
     RunReadings,
     measure,
-    quiet_facts,
     run_of,
     time_layers,
 )
@@ -34,7 +33,7 @@ from opdb.errors import (
 from opdb.harvest.passes import harvest
 from opdb.memory import memory_of
 from opdb.meters import Reading
-from opdb.records import Mode, ModelRun, Stretch
+from opdb.records import ModelRun, Stretch
 from opdb.spec import ModelSpec
 from tests.own import model
 
@@ -152,25 +151,6 @@ def test_repeats_that_the_host_times_agree_within_more(
     )
 
 
-@pytest.mark.parametrize(
-    ("times", "repeats", "said"),
-    [
-        ([1.0, 1.2, 1.3, 1.02, 1.4, 1.01, 1.5], 6, None),
-        ([1.0, 1.2, 1.3, 1.02, 1.4, 1.5, 1.06], 7, "the fastest differ by 6.0 %"),
-    ],
-)
-def test_more_repeats_are_made_where_the_host_is_held_up(
-    session: Session,
-    monkeypatch: pytest.MonkeyPatch,
-    times: list[float],
-    repeats: int,
-    said: str | None,
-) -> None:
-    run = repeated(session, monkeypatch, times, [1.0] * 7)
-    assert len(run.repeats) == repeats
-    assert [f.partition(": ")[2] for f in run.flags if "no three" in f] == ([said] if said else [])
-
-
 def repeated(
     session: Session,
     monkeypatch: pytest.MonkeyPatch,
@@ -186,18 +166,6 @@ def repeated(
 
     monkeypatch.setattr(running, "observe", observed)
     return measure(session, MLP, "key", "eager", RunOptions(repeats=3))
-
-
-@pytest.mark.parametrize(
-    ("mode", "outrun", "facts"),
-    [("eager", 0.9, {"quiet_blocks": 6}), ("eager", 0.89, {}), ("compile", 1.0, {})],
-)
-def test_an_eager_run_that_waits_for_the_host_has_blocks(
-    mode: Mode, outrun: float, facts: dict[str, int]
-) -> None:
-    repeat = Stretch(1, (0.015,) * 6, 0.1, 1.0)
-    seen = RunReadings([repeat, repeat], facts={"outrun_share": outrun})
-    assert quiet_facts(mode, seen) == facts
 
 
 @pytest.mark.parametrize(

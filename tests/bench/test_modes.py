@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from opdb.bench import model as running
 from opdb.bench import modes
-from opdb.bench.model import RunOptions, check_modes, measure, modes_of
-from opdb.bench.modes import CUDA_ONLY, Passing, flags_of, issuing, output_difference
+from opdb.bench.model import RunOptions, measure
+from opdb.bench.modes import Passing, flags_of, issuing, output_difference
 from opdb.bench.replay import CpuClock
 from opdb.bench.session import Session
-from opdb.errors import CannotMeasureError
 from opdb.models import LoadedModel
 from opdb.models.inputs import tensors
 from opdb.records import Mode
@@ -199,17 +198,6 @@ def test_what_goes_wrong_inside_a_compiler_is_an_outcome(
     assert measure(session, request, "key", "eager", ONE).outcome == "ok"
 
 
-def test_modes_of_a_processor() -> None:
-    from opdb.bench.session import detect
-
-    platform = detect("cpu")
-    assert not set(modes_of(platform)) & set(CUDA_ONLY)
-    check_modes(modes_of(platform), "cpu")
-    for mode in CUDA_ONLY:
-        with pytest.raises(CannotMeasureError, match=f"mode '{mode}' needs a CUDA device"):
-            check_modes(["eager", mode], "cpu")
-
-
 def test_outputs_are_compared_by_their_largest() -> None:
     a, n = torch.tensor([1.0, -4.0]), torch.tensor([1, 2])
     assert output_difference([a, n], [a, n]) == 0
@@ -227,24 +215,3 @@ def test_outputs_are_compared_by_their_largest() -> None:
         "outputs differ from eager's by 10.0 % of the largest"
     ]
     assert flags_of({"cuda_graphs_left_out": 2}) == ["inductor left out 2 CUDA graphs"]
-
-
-@pytest.mark.parametrize(
-    ("switch", "mode"),
-    [
-        ("TORCHDYNAMO_DISABLE", "compile"),
-        ("TORCH_COMPILE_DISABLE", "dynamo"),
-        ("PYTORCH_JIT", "trace"),
-    ],
-)
-def test_a_mode_that_the_environment_switches_off_is_no_finding(
-    session: Session, monkeypatch: pytest.MonkeyPatch, switch: str, mode: Mode
-) -> None:
-    value = "0" if switch == "PYTORCH_JIT" else "1"
-    monkeypatch.setenv(switch, value)
-    request = ModelSpec("mlp", input_size=(16,))
-    with pytest.raises(CannotMeasureError, match=f"{switch}={value} .* unset it"):
-        measure(session, request, "key", mode, ONE)
-    with pytest.raises(CannotMeasureError, match=switch):
-        check_modes([mode], "cpu")
-    assert measure(session, request, "key", "eager", ONE).outcome == "ok"

@@ -19,19 +19,16 @@ from opdb.bench.plan import (
     Sampled,
     Sum,
     is_duplicated,
-    sums_of,
     wanted,
 )
 from opdb.bench.session import Session, new_id
 from opdb.bench.visit import VisitRequest, visit
 from opdb.derive.costs import REJECTED
-from opdb.derive.statistics import PooledSpread, half_width, visit_deviation
 from opdb.growth import benched_configurations
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.memory import touched_bytes
 from opdb.records import Board, Configuration, Outcome
-from opdb.store import Store, open_store
-from tests import published
+from opdb.store import Store
 from tests.bench.calls import ADD_IN_PLACE, CONV, RELU, RELU_IN_PLACE, SQUARE, UNKNOWN, workload
 from tests.growth.test_steps import generation
 
@@ -181,28 +178,6 @@ def test_a_duplicate_is_wanted_where_its_measurement_is(harvested: Store, sessio
     assert everything(harvested, board)[RELU.key, "measurement"] == 0
 
 
-def test_what_is_duplicated_hangs_on_the_key_alone_and_is_about_the_share() -> None:
-    many = [Configuration("relu", {}, {"input": {"shape": [n]}}) for n in range(2600)]
-    chosen = [c for c in many if is_duplicated(c, 0.1)]
-    assert 200 <= len(chosen) <= 320
-    assert [c for c in many if is_duplicated(c, 0.1)] == chosen
-    assert {c.key for c in chosen} <= {c.key for c in many if is_duplicated(c, 0.2)}
-    assert not any(is_duplicated(c, 0.0) for c in many)
-    assert all(is_duplicated(c, 1.0) for c in many)
-
-
-def test_a_board_is_asked_for_what_it_lacks_itself(harvested: Store, session: Session) -> None:
-    visited(harvested, session, CONV, "ok", "ok")
-    board = session.platform.board
-    other = Board("CPU-other", board.device)
-    here = replace(ALONE, this_board=True)
-    visits = [
-        sum(map(len, plan(harvested, where, DEFAULT_SETTINGS, request)))
-        for where, request in ((other, ALONE), (board, here), (other, here))
-    ]
-    assert visits == [8, 8, 10]
-
-
 def test_weights_are_measured_in_the_states_that_workloads_leave_them_in(
     store: Store, session: Session
 ) -> None:
@@ -311,38 +286,3 @@ def test_what_is_not_visited_here_is_in_the_sum_and_wants_nothing() -> None:
     alone = wanted([a_sum(b=0.01, c=0.01)], 0.007, SECONDS, 4)
     assert max(alone.values()) > 2, "they would want more, were they the whole sum"
     assert wanted([sum_], 0.007, {"b": 0.3, "c": 0.3}, 4) == {"b": 2, "c": 2}
-
-
-def test_the_deviation_of_a_visit_is_that_behind_the_interval() -> None:
-    pooled = PooledSpread(0.01, 40.0)
-    assert visit_deviation(half_width([2.0], pooled), 1) == pytest.approx(0.02)
-    width = half_width([1.9, 2.1], pooled)
-    own, prior = 2 * 0.1**2, 4 * 0.02**2
-    assert visit_deviation(width, 2) == pytest.approx(math.sqrt((own + prior) / 5))
-    assert visit_deviation(None, 1) is None
-
-
-def test_how_a_kind_scattered_elsewhere_saves_second_visits() -> None:
-    """A single visit is enough where its kind is known to be steady; own repeats count first."""
-    with open_store(str(published.database()), create=False) as store:
-        board = max(store.cost_counts().items(), key=lambda item: item[1])[0]
-        costs = {key: found[0] for key, found in store.costs(board).items()}
-        kinds = {c.key: c.kind for c in store.configurations()}
-        repeated = store.repeated(published.DEVICE)
-    once = next(c for c in costs.values() if kinds[c.configuration] == "conv2d" and c.energy_j)
-    alone = replace(
-        once,
-        visits=1,
-        time_s=replace(once.time_s, low=None, high=None),
-        energy_j=replace(once.energy_j, low=None, high=None),
-    )
-    given = ({"w": {alone.configuration: 1}}, {alone.configuration: alone}, kinds)
-    wholes = {"w": (1e3 * once.time_s.mean, 1e3 * once.energy_j.mean)}
-    seconds = {alone.configuration: 0.3}
-    assert wanted(sums_of(*given, wholes), 0.01, seconds, 4) == {alone.configuration: 2}
-    assert wanted(sums_of(*given, wholes, repeated), 0.01, seconds, 4) == {alone.configuration: 1}
-    others = [one for one in repeated if one.kind != "conv2d"]
-    assert wanted(sums_of(*given, wholes, others), 0.01, seconds, 4) == {alone.configuration: 2}
-    for each in sums_of(*given, wholes, repeated):
-        [sampled] = each.sampled.values()
-        assert 0 < sampled.deviation < 0.02 * sampled.value

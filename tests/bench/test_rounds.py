@@ -148,30 +148,6 @@ def test_rounds_go_on_for_what_is_not_precise_enough(
     assert again.campaign is None, "nothing is coarser than that"
 
 
-def test_time_that_is_up_is_why_a_configuration_is_not_precise(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.save_workload(workload(RELU))
-    draw(monkeypatch, itertools.cycle([80.0, 100.0]))
-    monkeypatch.setattr(Budget, "spent", spent_after(3))
-    result = benched(store, duplicates=0.0, precision=0.001, max_s=1000.0)
-    assert len(store.visits(result.board)) == 3
-    assert result.reached.missed == {"the time was up": 1}
-
-
-def spent_after(visits: int) -> object:
-    """Return a budget's method that lets so many visits through."""
-    asked = itertools.count()
-
-    def spent(self: Budget) -> bool:
-        if next(asked) < visits:
-            return False
-        self.stopped = "the time given is up"
-        return True
-
-    return spent
-
-
 @pytest.fixture
 def anchored(
     session: Session, store: Store, monkeypatch: pytest.MonkeyPatch
@@ -190,24 +166,6 @@ def anchored(
     monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: at_s[0]))
     monkeypatch.setattr(Session, "on_gpu", True)
     return made, at_s
-
-
-def anchor_keys(store: Store, board: str) -> list[str]:
-    return [v.configuration for v in store.visits(board, role="anchor")]
-
-
-def test_anchors_are_measured_in_turn_about_once_a_minute(
-    anchored: tuple[Anchors, list[float]], session: Session, store: Store, no_processes: list[str]
-) -> None:
-    anchors, at_s = anchored
-    board = session.platform.board.uuid
-    anchors.at_an_end()
-    assert Counter(anchor_keys(store, board)) == {RELU.key: 1, SQUARE.key: 1}
-    for _ in range(10):
-        at_s[0] += 15.0
-        anchors.when_due()
-    assert anchors.made == 2 + 2 == len(anchor_keys(store, board))
-    assert Counter(anchor_keys(store, board)) == {RELU.key: 2, SQUARE.key: 2}
 
 
 def test_anchors_at_an_end_are_those_that_no_campaign_measured_for_ten_minutes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -173,26 +173,6 @@ def test_host_times_are_taken_between_visits_a_whole_workload_at_a_time(
     assert [visits for visits, _ in saved[:4]] == [0, 1, 3, 4], "of six visits"
     costs_of = store.costs(result.board)
     assert all(costs_of[c.key][0].host_time_s for c in (CONV, RELU, TANH))
-
-
-def test_a_bench_that_is_stopped_within_a_moment_has_the_earlier_ones_whole(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved = heard_hosts(store, monkeypatch)
-    hear = host_times.host_visits
-
-    def stopped(*given: Any, **named: Any) -> Iterator[HostVisit]:
-        for number, visit in enumerate(hear(*given, **named)):
-            if len(saved) == 1 and number == 1:
-                raise KeyboardInterrupt
-            yield visit
-
-    monkeypatch.setattr(run, "host_visits", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        benched(store)
-    kept = store.host_visits(store.campaigns()[0].board.uuid)
-    assert {visit.configuration for visit in kept} == {CONV.key, RELU.key}
-    assert len({visit.started_at for visit in kept}) == 1
 
 
 def test_time_that_is_up_ends_a_bench_between_visits(store: Store) -> None:

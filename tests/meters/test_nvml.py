@@ -313,24 +313,3 @@ def test_a_trace_has_every_series_with_its_moments(meter: NvmlMeter) -> None:
     assert {round(b[1] - a[1], 6) for a, b in pairwise(trace.counter_edges)} <= {15.0, 30.0}
     assert {round(w) for _, w in trace.instant_samples} == {300}
     assert {hz for _, hz in trace.clock_samples} == {1.5e9}
-
-
-def test_a_counter_that_is_not_to_be_read_is_not(meter: NvmlMeter) -> None:
-    meter.watch("none")
-    start_s = time.monotonic()
-    time.sleep(0.3)
-    silent = meter.trace(start_s, start_s + 0.3)
-    assert silent.counter_edges == () and len(silent.power_samples) >= 5
-    assert silent.instant_samples == (), "nor what nobody asked for"
-    meter.watch("fast")
-    start_s = time.monotonic()
-    time.sleep(0.3)
-    meter.watch("usual")
-    fast = meter.trace(start_s, start_s + 0.3)
-    assert len(fast.counter_edges) >= 4
-    assert len(fast.clock_samples) > 2 * len(silent.clock_samples)
-    reading = meter.window(start_s, start_s + 0.3)
-    assert reading.counter_edges == fast.counter_edges
-    assert reading.clock_samples_hz == tuple(hz for _, hz in fast.clock_samples)
-    assert reading.temperature_c == 45
-    assert reading.throttle_reasons == ("software power cap",)

@@ -30,9 +30,7 @@ from opdb.store.database import as_url
 from opdb.workers import (
     Job,
     jobs_of,
-    name_of,
     read_state,
-    snapshot,
     states_in,
     submit,
     write_state,
@@ -171,17 +169,6 @@ def test_a_command_does_not_outlive_its_job(opdb_is: Path, monkeypatch: pytest.M
     assert (state["state"], state["exit_status"]) == ("stopped", None)
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (["bench", "--device", "cpu"], "bench-device-cpu"),
-        (["a/b:c", "x y.z_1"], "a_b_c-x_y.z_1"),
-    ],
-)
-def test_a_job_is_named_after_its_command(command: list[str], name: str) -> None:
-    assert name_of(command) == name
-
-
 def test_states_are_read_whole_and_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no job"):
         states_in(tmp_path)
@@ -269,14 +256,6 @@ def test_what_is_at_work_is_not_given_again(cluster: Path, tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"^a: still at work"):
         submit(jobs_here, *GIVEN)
     assert submit(jobs_here[1:], *GIVEN) == ["77"]
-    script(cluster, "squeue", "exit 1")
-    assert submitting.queue() is None
-    write_state(tmp_path / "b.json", read_state(tmp_path / "b.json") | {"state": "stopped"})
-    with pytest.raises(InputError, match=r"^a, b: still at work"):
-        submit(jobs_here, *GIVEN)
-    assert [each["slurm"] for each in submitting.jobs_in(tmp_path)] == [None, None]
-    write_state(tmp_path / "b.json", read_state(tmp_path / "b.json") | {"state": "failed"})
-    assert submit(jobs_here[1:], *GIVEN) == ["77"], "what ended may be given again"
 
 
 def test_a_refusal_leaves_no_state(cluster: Path, tmp_path: Path) -> None:
@@ -284,25 +263,6 @@ def test_a_refusal_leaves_no_state(cluster: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"sbatch refuses the jobs: .*invalid partition"):
         submit(given_to_slurm(tmp_path, "a"), *GIVEN)
     assert not list(tmp_path.glob("*.json"))
-
-
-def test_a_snapshot_is_a_whole_copy_of_a_database(tmp_path: Path) -> None:
-    database = tmp_path / "opdb.sqlite"
-    assert snapshot(database, tmp_path) is None
-    database.touch()
-    assert snapshot(database, tmp_path) is None
-    with sqlite3.connect(database) as connection:
-        connection.execute("CREATE TABLE t (x)")
-        connection.execute("INSERT INTO t VALUES (7)")
-    (tmp_path / "base.part").write_text("what was left of another")
-    made = snapshot(database, tmp_path)
-    assert made == tmp_path / "base.db" and not (tmp_path / "base.part").exists()
-    assert sqlite3.connect(made).execute("SELECT x FROM t").fetchall() == [(7,)]
-    database.write_text("no database")
-    with pytest.raises(InputError, match=r"cannot copy .*opdb.sqlite to .*base.db"):
-        snapshot(database, tmp_path)
-    with pytest.raises(InputError, match="cannot copy"):
-        snapshot(made, tmp_path / "nowhere")
 
 
 # Commands
@@ -375,20 +335,6 @@ def test_a_command_of_several_models_and_algorithms_is_an_array() -> None:
         ("sweep", model, "--algorithm", algorithm, *options)
         for model in ("vgg16", "resnet50")
         for algorithm in ("fft", "winograd nonfused")
-    ]
-    assert parts_of(["measure", "alexnet", "vgg16", "--mode", "graph"]) == [
-        ("measure", model, "--mode", "graph") for model in ("alexnet", "vgg16")
-    ]
-    assert len(parts_of(["sweep", "vgg16", "--algorithm", "all"])) == 10
-    assert parts_of(["modes", "vit", "lstm", "--batch-sizes", "1", "8", "-q"]) == [
-        ("modes", model, "--batch-sizes", "1", "--quiet", "8") for model in ("vit", "lstm")
-    ]
-    for verb in ("predict", "compare", "harvest", "measure"):
-        assert parts_of([verb, "vit", "lstm", "-b", "1", "8"]) == [
-            (verb, model, "--batch-sizes", "1", "8") for model in ("vit", "lstm")
-        ]
-    assert parts_of(["sweep", "vgg16", "vgg16", "-qb4"]) == [
-        ("sweep", "vgg16", "--quiet", "--batch-size", "4")
     ]
     for whole in (
         ["bench", "--device", "cpu"],

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,16 @@ from typing import Any
 import pytest
 
 from opdb import workers
-from opdb.algorithms.names import algorithm_named
 from opdb.bench.model import RunOptions, model_work
 from opdb.bench.plan import BenchRequest
 from opdb.bench.run import bench_on_each
 from opdb.bench.session import detect, platforms
 from opdb.errors import CannotMeasureError, InputError
 from opdb.harvest.passes import harvest
-from opdb.models import checked
-from opdb.plan.loop import ELSEWHERE, BuildModel, BuildRequest, build
 from opdb.runs import ModelPolicy, ModelRunSpec
 from opdb.spec import ModelSpec
-from opdb.store import Claims, Store, open_store
+from opdb.store import Store, open_store
 from opdb.store.claims import held
-from opdb.studies.sweep.measuring import SweepOptions, sweep_work
-from opdb.studies.sweep.request import SweepPolicy, SweepSpec
 from opdb.workers import Crew, WorkerDevice, places
 from tests.bench.calls import without_restoring
 from tests.heard import Heard
@@ -47,7 +41,6 @@ LOST = WorkerDevice("cuda:7", "7")
 HERE = detect("cpu").board
 BOARDS = (HERE.uuid,)
 WORK = model_work(ModelPolicy((HERE.device,), BOARDS), RunOptions(2))
-SWEEP = sweep_work(SweepPolicy((HERE.device,)), SweepOptions(warm_up=1, measure=3))
 SMALL = ModelSpec("resnet18", input_size=(3, 32, 32))
 
 pytestmark = pytest.mark.usefixtures("short_workers")
@@ -156,19 +149,6 @@ def test_models_are_run_by_whoever_is_free(
         assert sorted(run.workload for run in runs) == sorted(spec.workload for spec in specs)
         assert {run.outcome for run in runs} == {"ok"} and held(store) == []
     assert {text.split()[:2][1] for text in heard.doings} == {"mlp"}
-
-
-def test_a_sweeps_cells_are_shared(url: str) -> None:
-    default = algorithm_named("default")
-    with open_store(url) as store:
-        cells = []
-        for size in (32, 40):
-            request = checked(replace(SMALL, input_size=(3, size, size)))
-            store.save_workload(workload := harvest(request))
-            cells.append(SweepSpec(request, workload.key, size, default, "eager"))
-        assert not SWEEP.run_on_each(TWO, store, cells, Heard(), "sweep")
-        runs = [store.model_runs(cell.workload, setting=cell.setting) for cell in cells]
-        assert all("2 workers measured on this host at once" in run.flags for [run] in runs)
 
 
 # The host
@@ -304,24 +284,6 @@ def test_workers_end_with_the_command_that_is_killed(url: str, tmp_path: Path) -
 
 
 REQUESTS = [ModelSpec("mlp", input_size=(size,)) for size in (8, 16, 24)]
-
-
-@pytest.mark.slow
-def test_what_another_command_is_at_is_left_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        job = BuildModel(REQUESTS[0], harvest(REQUESTS[0]))
-        store.save_workload(job.workload)
-        key = next(iter(store.usage()))
-        with monkeypatch.context() as patch:
-            patch.setattr("opdb.store.claims.this_worker", lambda: "0123456789abcdef:7:1.00")
-            claims = Claims(store, detect("cpu").device.slug, "another board")
-        assert claims.take(key)
-        built = build(store, [job], BuildRequest(1.0), "cpu", Heard())
-        assert built.survey.failed == {key: ELSEWHERE}
-        [board] = store.boards()
-        assert key not in {visit.configuration for visit in store.visits(board.uuid)}
 
 
 BOTH = ("--devices", "cpu,cpu")

@@ -31,10 +31,14 @@ def platform() -> Platform:
     return replace(cpu, device=device, board=Board("GPU-0", device.slug))
 
 
+@pytest.fixture
+def tool(tmp_path: Path) -> Ncu:
+    return Ncu(str(stand_in.install(tmp_path / "programs")), stand_in.VERSION)
+
+
 def profiled(
-    store: Store, platform: Platform, tmp_path: Path, calls: list[Configuration], **how: Any
+    store: Store, platform: Platform, tool: Ncu, calls: list[Configuration], **how: Any
 ) -> dict[str, str]:
-    tool = Ncu(str(stand_in.install(tmp_path / "programs")), stand_in.VERSION)
     return profile_calls(store, platform, tool, definition(stand_in.KNOWN), calls, **how)
 
 
@@ -43,19 +47,19 @@ def keys(store: Store) -> set[str]:
 
 
 def test_what_cannot_be_called_is_told_and_stops_no_other(
-    platform: Platform, tmp_path: Path
+    platform: Platform, tool: Ncu, tmp_path: Path
 ) -> None:
     small, huge = relu(8), relu(HUGE)
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        missing = profiled(store, platform, tmp_path, [huge, small])
+        missing = profiled(store, platform, tool, [huge, small])
         assert keys(store) == {small.key}
     assert list(missing) == [huge.key] and missing[huge.key].startswith("out_of_memory: ")
     with open_store(str(tmp_path / "none.sqlite")) as store:
-        assert len(profiled(store, platform, tmp_path, [huge])) == 1 and keys(store) == set()
+        assert len(profiled(store, platform, tool, [huge])) == 1 and keys(store) == set()
 
 
 def test_parts_are_stored_one_by_one_and_their_reports_numbered(
-    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    platform: Platform, tool: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profiles, "AT_ONCE", 1)
     told: list[int] = []
@@ -68,20 +72,20 @@ def test_parts_are_stored_one_by_one_and_their_reports_numbered(
 
         calls = [relu(8), relu(9), relu(10)]
         with pytest.raises(KeyboardInterrupt):
-            profiled(store, platform, tmp_path, calls, keep=tmp_path / "kept", done=done)
+            profiled(store, platform, tool, calls, keep=tmp_path / "kept", done=done)
         assert told == [1, 2] and keys(store) == {relu(8).key, relu(9).key}
     assert sorted(p.name for p in tmp_path.glob("kept*")) == ["kept-2.ncu-rep", "kept.ncu-rep"]
 
 
 def test_a_program_that_ends_early_is_told(
-    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    platform: Platform, tool: Ncu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
     with (
         open_store(str(tmp_path / "opdb.sqlite")) as store,
         pytest.raises(CannotMeasureError, match="returned an error code"),
     ):
-        profiled(store, platform, tmp_path, [relu(8)])
+        profiled(store, platform, tool, [relu(8)])
 
 
 def test_a_job_is_run_call_by_call() -> None:

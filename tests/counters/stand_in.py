@@ -86,8 +86,7 @@ else:
                 continue
             ranges = "".join(
                 f'"<default domain>:{{name}}:none:none:none:none:none:none" '
-                for name in (f"opdb board {{job['board']}} {{job['device']}} {{job['begun_at']}}",
-                             f"opdb call {{key}}")
+                for name in (job["board"], f"opdb call {{key}}")
             )
             for kernel in ("first(float *, int)", "void second<float>(float *)"):
                 # times have decimals, which tell what the commas are

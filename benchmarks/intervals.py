@@ -123,7 +123,7 @@ def case_of(answer: Answer, measure: Measure, models: Mapping[str, str]) -> Case
         return None
     value = found.time_s if in_time else found.energy_j
     assert value is not None
-    widths = found.widths_time if in_time else found.widths_energy
+    widths = found.total.widths_time if in_time else found.total.widths_energy
     side = 0 if ratio > 1 else 1  # predicted too high: the measured value lies below
     reach = math.log(value / interval[0]) if side == 0 else math.log(interval[1] / value)
     learned = math.sqrt(max(reach**2 - widths[side] ** 2, 0.0))
@@ -131,11 +131,12 @@ def case_of(answer: Answer, measure: Measure, models: Mapping[str, str]) -> Case
     return Case(
         model=models[found.workload.model_key],
         regime=f"{regime.family}, {regime.batch}",
-        waits=found.host_bound or found.widths_time[1] > found.widths_time[0] + MAY_WAIT,
+        waits=found.host_bound
+        or found.total.widths_time[1] > found.total.widths_time[0] + MAY_WAIT,
         error=math.log(ratio),
         own=widths[side],
-        scale=learned / SHIPPED[measure].half_width(found.kernel_s),
-        kernel_s=found.kernel_s,
+        scale=learned / SHIPPED[measure].half_width(found.total.kernel_s),
+        kernel_s=found.total.kernel_s,
         half_width=reach,
     )
 

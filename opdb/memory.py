@@ -25,9 +25,6 @@ from opdb.records import Configuration, Device, Json, PassMemory, Workload
 # copy, keeps half. Reading kernels see more, models do not (docs/measuring.md).
 RESIDENT_SHARE = 0.5
 
-# Up to this share of the L2 a part of the weights may be found there (docs/measuring.md).
-PARTLY_RESIDENT_SHARE = 0.75
-
 
 def weight_bytes(configuration: Configuration) -> int:
     return _traffic(configuration)[1] if configuration.kind in KINDS else 0
@@ -66,13 +63,6 @@ def touched_bytes(workload: Workload) -> int:
 def resident_bytes(device: Device) -> float | None:
     """Return how much the device's L2 keeps from one pass to the next; None where it is unknown."""
     return None if device.l2_bytes is None else RESIDENT_SHARE * device.l2_bytes
-
-
-def may_be_kept_in_part(touched: int, resident: float | None) -> bool:
-    """Whether the L2 may keep a part of what a pass touches, which is more than it keeps surely."""
-    if resident is None:
-        return False
-    return resident < touched <= resident * PARTLY_RESIDENT_SHARE / RESIDENT_SHARE
 
 
 def is_kept(touched: int, resident: float | None) -> bool:

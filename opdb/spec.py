@@ -131,7 +131,7 @@ def is_import_path(name: str) -> bool:
 
 
 def is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63
 
 
 def _option(kind: Any, help: str = "", metavar: str = "", **more: Any) -> Any:

@@ -14,6 +14,7 @@ The keys are those of `opdb.spec`. A variant says only what differs; the file it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,12 @@ SIGNIFICANT = "significant.yml"
 """The project's list of significant operators, beside the summary files: see opdb.significance."""
 
 _WHAT = "a summary file"
-_DEEPEST = 32
-_WIDEST_BITS = 63
 _ENDINGS = (".yml", ".yaml")
 _PROCESSED = Option("switch", key="processed", varies=False)
 _KEYS = {option.key: option for option in (*OPTIONS.values(), _PROCESSED) if option.key is not None}
 _VARYING = [key for key, option in _KEYS.items() if option.varies]
 _SIZES = "a list of whole numbers of 1 or more, such as [1, 32, 128]"
+_MARKER = re.compile(r"^(processed:[ \t]*)[^#\r\n]*?(?=[ \t]*(?:#|\r?$))", re.MULTILINE)
 _VARIANTS = "a list of mappings that say what differs"
 
 
@@ -47,53 +47,29 @@ def load_summary(path: Path) -> list[ModelSpec]:
 
     The specs tell which file names the model, so that no code is run which it names.
     """
-    if path.name == SIGNIFICANT and path.is_file():
-        raise InputError(
-            f"{path} is the list of significant operators, which opdb build reads; "
-            "give a model's summary file"
-        )
     document = parse_mapping(path, read_text(path, _WHAT))
-    if problems := list(_mistakes(document)):
-        raise InputError(f"{path}: " + "; ".join(problems))
+    if "model" not in document:
+        raise InputError(f"{path}: key model is missing; give {_KEYS['model'].allowed_text}")
+    variants = document.get("variants", [])
+    if not isinstance(variants, list) or not all(isinstance(each, dict) for each in variants):
+        raise InputError(f"{path}: variants: found {shown(variants)}; allowed: {_VARIANTS}")
+    _check(path, document, [*_KEYS, "variants"])
+    for number, variant in enumerate(variants):
+        _check(path, variant, _VARYING, f"variants[{number}].")
     return list({repr(each): each for each in _specs(path, document)}.values())
 
 
-def _mistakes(document: Mapping[Any, Any]) -> Iterator[str]:
-    if "model" not in document:
-        yield f"key model is missing; give {_KEYS['model'].allowed_text}"
-    for key, value in document.items():
-        if key != "variants":
-            yield from _mistakes_of(key, value, [*_KEYS, "variants"])
-        elif not isinstance(value, list):
-            yield f"variants: found {shown(value)}; allowed: {_VARIANTS}"
-        else:
-            for number, variant in enumerate(value):
-                at = f"variants[{number}]"
-                if not isinstance(variant, dict):
-                    yield f"{at}: found {shown(variant)}; allowed: {_VARIANTS}"
-                    continue
-                for inner, each in variant.items():
-                    yield from _mistakes_of(inner, each, _VARYING, f"{at}.")
-
-
-def _mistakes_of(key: object, value: object, valid: Sequence[str], at: str = "") -> Iterator[str]:
-    if key not in valid:
-        yield unknown_key(key, valid, at)
-        return
-    option, place = _KEYS[str(key)], f"{at}{key}"
-    allowed = _SIZES if key == "batch_sizes" else option.allowed_text
-    if value is None and option.kind not in ("name", "switch"):
-        return
-    if key == "batch_sizes" or option.kind == "size":
-        if not isinstance(value, list) or not value:
-            yield f"{place}: found {shown(value)}; allowed: {allowed}"
-            return
-        for number, each in enumerate(value):
-            if not is_count(each):
-                yield f"{place}[{number}]: found {shown(each)}; allowed: {allowed}"
-    elif not option.allows(value):
-        near = nearest(value, option.allowed) if isinstance(value, str) else ""
-        yield f"{place}: found {shown(value)}; allowed: {allowed}" + (near and f"; {near}")
+def _check(path: Path, said: Mapping[str, Any], valid: Sequence[str], at: str = "") -> None:
+    for key, value in said.items():
+        if key not in valid:
+            raise InputError(f"{path}: {unknown_key(key, valid, at)}")
+        option = _KEYS.get(key)
+        if option is None or (value is None and option.kind not in ("name", "switch")):
+            continue
+        several = isinstance(value, list) and bool(value) and all(map(is_count, value))
+        if not (several if key == "batch_sizes" else option.allows(value)):
+            allowed = _SIZES if key == "batch_sizes" else option.allowed_text
+            raise InputError(f"{path}: {at}{key}: found {shown(value)}; allowed: {allowed}")
 
 
 def _specs(path: Path, document: Mapping[str, Any]) -> Iterator[ModelSpec]:
@@ -117,26 +93,18 @@ def mark_processed(path: Path) -> None:
     The file appears whole or not at all, under its own permissions.
     """
     text = read_text(path, _WHAT)
-    document = parse_mapping(path, text)
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    assert isinstance(root, yaml.MappingNode)
-    for key, value in root.value:
-        if key.value == "processed":
-            if not isinstance(value, yaml.ScalarNode):
-                raise InputError(f"{path}: processed: allowed: {_PROCESSED.allowed_text}")
-            if document["processed"] is True:
-                return
-            start, end = value.start_mark.index, value.end_mark.index
-            write_file(path, f"{text[:start]}true{text[end:]}".encode())
-            return
-    if root.flow_style:
-        end = text.index("}", root.value[-1][1].end_mark.index)
-        write_file(path, f"{text[:end].rstrip()}, processed: true{text[end:]}".encode())
+    if parse_mapping(path, text).get("processed") is True:
         return
-    newline = "\r\n" if "\r\n" in text else "\n"
-    end = root.end_mark.index
-    gap = "" if text[:end].endswith("\n") else newline
-    write_file(path, f"{text[:end]}{gap}processed: true{newline}{text[end:]}".encode())
+    marked, found = _MARKER.subn(r"\1true", text, count=1)
+    if not found:
+        marked = f"{text}{'' if text.endswith(chr(10)) else chr(10)}processed: true\n"
+    try:
+        done = yaml.safe_load(marked)["processed"] is True
+    except (yaml.YAMLError, KeyError):
+        done = False
+    if not done:
+        raise InputError(f"{path}: a line 'processed: true' cannot be put in; write it by hand")
+    write_file(path, marked.encode())
 
 
 def summary_files(argument: str) -> list[Path]:
@@ -252,73 +220,46 @@ def _check_step(requests: Sequence[ModelSpec], options: ModelSpec) -> None:
             raise InputError(f"{option.flag} is for a training step: add --phase training")
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads YAML whose keys are text and there once, without what only a hostile file uses."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.get_mark()
+            raise yaml.MarkedYAMLError(problem="an alias; write the values out", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            is_text = isinstance(key, yaml.ScalarNode) and key.tag == "tag:yaml.org,2002:str"
+            if not is_text or key.value in seen:
+                fault = "there twice" if is_text else "not text; put it in quotes"
+                problem = f"key {shown(key.value)} is {fault}"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def parse_mapping(
     path: Path, text: str, what: str = _WHAT, least: str = "model: NAME"
 ) -> dict[str, Any]:
     """Return the mapping that a YAML text holds."""
     try:
-        _check_shape(path, text)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
+        document = yaml.load(text, _Loader)
+        repr(document)  # fails for a number of more digits than Python prints
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         raise InputError(f"{path}{where}: not valid YAML: {problem}") from error
-    except (ValueError, OverflowError) as error:  # a date or number that only looks like one
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"{path}: not valid YAML: {error}") from error
-    if root is None or document is None:
+    if document is None:
         raise InputError(f"{path} is empty; {what} has at least: {least}")
-    _check_numbers(path, document)
     if not isinstance(document, dict):
         raise InputError(f"{path}: found {shown(document)}; {what} has keys, at least: {least}")
-    _check_keys(path, root)
     return document
-
-
-def _check_keys(path: Path, node: yaml.Node, at: str = "") -> None:
-    """Check that each key of a mapping, and of those inside, is text and there once."""
-    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
-        _check_keys(path, item, at)
-    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-    names = [key.value for key, _ in pairs]
-    for key, value in pairs:
-        if key.tag != "tag:yaml.org,2002:str":
-            raise InputError(f"{path}: key {at}{shown(key.value)} is not text; put it in quotes")
-        if (count := names.count(key.value)) > 1:
-            raise InputError(f"{path}: key {at + key.value!r} is there {count} times")
-        _check_keys(path, value, f"{at}{key.value}.")
-
-
-def _check_numbers(path: Path, value: object) -> None:
-    """Refuse whole numbers that no size is: Python cannot even print the largest."""
-    if isinstance(value, int) and value.bit_length() > _WIDEST_BITS:
-        raise InputError(
-            f"{path}: a number of {value.bit_length()} bits; numbers have at most {_WIDEST_BITS}"
-        )
-    if isinstance(value, dict):
-        for key in value:
-            _check_numbers(path, key)
-    if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            _check_numbers(path, each)
-
-
-def _check_shape(path: Path, text: str) -> None:
-    """Refuse what a small file never needs and a hostile one uses: aliases, tags and depth."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        line = event.start_mark.line + 1 if event.start_mark else 0
-        if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
-            what = "nested too deep" if depth > _DEEPEST else "an alias"
-            raise InputError(f"{path}, line {line}: {what}; write the values out, in few levels")
-        if tag := getattr(event, "tag", None):
-            name = tag.replace("tag:yaml.org,2002:", "!!")
-            raise InputError(
-                f"{path}, line {line}: the tag {name}; write plain values without tags"
-            )
 
 
 def unknown_key(key: object, valid: Iterable[str], at: str = "") -> str:

@@ -13,7 +13,6 @@ import opdb.meters.nvml
 from opdb.bench.session import detect
 from opdb.commands.bench import BenchOptions
 from opdb.errors import InputError, UnknownNameError
-from opdb.predict import predictor as choosing
 from opdb.predict.predictor import choose_device
 from opdb.store import database, open_store, published_devices, take_in
 from opdb.store.exchange import export_set
@@ -47,7 +46,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """No NVIDIA driver, whatever this machine has."""
-    monkeypatch.setattr(choosing, "_has_driver", lambda: False)
+    monkeypatch.setattr(opdb.meters.nvml, "gpu_names", list)
 
 
 def devices() -> list[str]:
@@ -129,7 +128,6 @@ def test_a_database_of_ones_own_takes_nothing_in(
 def test_unnamed_it_is_that_of_this_machines_gpu(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choosing, "_has_driver", lambda: True)
     usual, other = "nvidia-h200", "nvidia-other"
     seen = {"": usual, "Some GPU": usual, "Some GPU, NVIDIA Other": other}
     for names, chosen in seen.items():

@@ -148,8 +148,8 @@ def test_estimates_that_another_board_learned_are_as_unsure_as_what_brings_them(
     monkeypatch.setattr(BoardData, "factors", sure)
     less = predicted()
     assert (usual.time_s, usual.energy_j) == (less.time_s, less.energy_j)
-    assert usual.widths_time[1] > less.widths_time[1]
-    assert usual.widths_energy[1] > less.widths_energy[1]
+    assert usual.total.widths_time[1] > less.total.widths_time[1]
+    assert usual.total.widths_energy[1] > less.total.widths_energy[1]
 
 
 def test_costs_of_another_setting_do_not_count(store: Store) -> None:
@@ -253,10 +253,10 @@ def test_what_only_another_board_has_is_brought_over_and_said(store: Store) -> N
     assert not any("brought" in note for note in own.notes)
     by = used.factors(board, origin)
     assert found.time_s is not None and found.energy_j is not None and own.time_s is not None
-    assert found.widths_time[1] > by.time.half_width, "all calls err alike"
+    assert found.total.widths_time[1] > by.time.half_width, "all calls err alike"
     dynamic_j = found.energy_j - here_w * found.time_s
-    assert found.widths_energy[1] > by.dynamic_energy.half_width * dynamic_j / found.energy_j
-    assert own.widths_time[1] < found.widths_time[1]
+    assert found.total.widths_energy[1] > by.dynamic_energy.half_width * dynamic_j / found.energy_j
+    assert own.total.widths_time[1] < found.total.widths_time[1]
 
 
 def test_a_board_that_ran_a_model_alone_is_as_unsure_as_boards_differ(tmp_path: Path) -> None:
@@ -281,9 +281,9 @@ def test_a_board_that_ran_a_model_alone_is_as_unsure_as_boards_differ(tmp_path: 
     assert (none.energy_j, none.energy_interval_j) == (one.energy_j, one.energy_interval_j)
     assert two.time_s != none.time_s, "two anchors scale"
     assert none.time_s and none.energy_j and base_w
-    assert none.widths_time[1] >= UNKNOWN_TIME.half_width > 0.017
+    assert none.total.widths_time[1] >= UNKNOWN_TIME.half_width > 0.017
     share = 1 - base_w * none.time_s / none.energy_j
-    assert none.widths_energy[1] >= share * UNKNOWN_DYNAMIC_ENERGY.half_width > 0.09
+    assert none.total.widths_energy[1] >= share * UNKNOWN_DYNAMIC_ENERGY.half_width > 0.09
     for found, said in ((none, "not scaled"), (one, "not scaled"), (two, "scaled")):
         [note] = [each for each in found.notes if "to this board (" in each]
         assert f"; costs are {said} to this board (" in note

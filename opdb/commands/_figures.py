@@ -14,8 +14,8 @@ from opdb.distribution import install
 from opdb.errors import InputError
 from opdb.kinds import View, get_kind
 from opdb.memory import Memory
-from opdb.predict.compose import EstimatedShare, Prediction, Share
-from opdb.predict.figures import Amount, Figures, Layer, Layers, Part
+from opdb.predict.compose import Prediction, Share
+from opdb.predict.figures import Amount, Figures, Layer, Layers
 from opdb.records import Configuration, Cost, Json, Workload
 from opdb.tables import (
     MISSING,
@@ -359,24 +359,26 @@ OPERATORS: Table[tuple[Share, str | None]] = Table(
 """A share, and whether its cost is measured, estimated or missing."""
 
 
-def _estimated(share: EstimatedShare) -> Share:
-    return share
+def _cost(share: Share) -> Cost:
+    assert share.cost is not None
+    return share.cost
 
 
-def _rests_on(share: EstimatedShare) -> str:
-    return next((flag for flag in share.cost.flags if flag != "estimated"), "alike")
+def _rests_on(share: Share) -> str:
+    return next((flag for flag in _cost(share).flags if flag != "estimated"), "alike")
 
 
-ESTIMATED: Table[EstimatedShare] = Table(
-    *share_columns(_estimated),
+ESTIMATED: Table[Share] = Table(
+    *share_columns(lambda share: share),
     Column("rests_on", _rests_on),
-    quantity("time_s", "s", lambda share: share.cost.time_s),
-    replace(interval("s", lambda share: share.cost.time_s), title="time of a call"),
-    quantity("dynamic_energy_j", "J", lambda share: share.cost.dynamic_energy_j),
+    quantity("time_s", "s", lambda share: _cost(share).time_s),
+    replace(interval("s", lambda share: _cost(share).time_s), title="time of a call"),
+    quantity("dynamic_energy_j", "J", lambda share: _cost(share).dynamic_energy_j),
     Column(
         "host_time_s",
         lambda share: {
-            form: quantity_document(time_s, "s") for form, time_s in share.cost.host_time_s.items()
+            form: quantity_document(time_s, "s")
+            for form, time_s in _cost(share).host_time_s.items()
         },
     ),
 )
@@ -429,7 +431,7 @@ def with_reasons(
     return [(share, refused.get(share.configuration.key)) for share in missing]
 
 
-def estimated_blocks(estimated: Sequence[EstimatedShare]) -> Iterator[str | Rows[Any]]:
+def estimated_blocks(estimated: Sequence[Share]) -> Iterator[str | Rows[Any]]:
     """Yield what rests on estimates, the largest shares first; nothing where nothing does."""
     if estimated:
         yield "estimated from operators that were measured:"
@@ -459,17 +461,13 @@ _COSTS: tuple[Column[Any], ...] = (
 )
 
 
-def _module(row: Layer | Part) -> str:
-    return (row.path or "(model)") if isinstance(row, Layer) else row.what
-
-
 LAYERS: Table[Any] = Table(
-    Column("path", lambda row: row.path, title="module", text=_module),
+    Column("path", lambda row: row.path, title="module", text=lambda row: row.path or "(model)"),
     Column(
         "kind",
         lambda row: row.configuration.kind,
         title="kind",
-        text=lambda row: row.configuration.title if isinstance(row, Layer) else "",
+        text=lambda row: row.configuration.title if row.configuration else "",
     ),
     Column("pass", lambda row: row.configuration.pass_name),
     Column("configuration", lambda row: row.configuration.key),
@@ -477,13 +475,13 @@ LAYERS: Table[Any] = Table(
         "shape",
         lambda row: row.shape,
         title="shape",
-        text=lambda row: "x".join(map(str, row.shape or ())) if isinstance(row, Layer) else "",
+        text=lambda row: "x".join(map(str, row.shape or ())),
     ),
     Column(
         "status",
         lambda row: row.status,
         title="cost",
-        text=lambda row: row.status if isinstance(row, Layer) else "",
+        text=lambda row: row.status or "",
     ),
     Column(
         "count",
@@ -496,7 +494,7 @@ LAYERS: Table[Any] = Table(
 )
 """A layer; people read other parts of the pass below the layers, and their sum."""
 
-REST: Table[Part] = Table(Column("what", lambda part: part.what), *_COSTS)
+REST: Table[Layer] = Table(Column("what", lambda part: part.path), *_COSTS)
 
 
 def layers_document(found: Layers) -> dict[str, Json]:
@@ -506,7 +504,7 @@ def layers_document(found: Layers) -> dict[str, Json]:
 def layers_blocks(found: Layers, top: int | None) -> Iterator[str | Rows[Any]]:
     """Yield the layers in their order, what a pass takes beside them, and the sum."""
     shown = found.longest(top)
-    rows: list[Layer | Part] = [*shown]
+    rows = [*shown]
     kept = {id(each) for each in shown}
     if hidden := [each for each in found.layers if id(each) not in kept]:
         rows.append(found.together(f"{len(hidden)} other layers", hidden))

@@ -449,7 +449,7 @@ def _answers(
     for place, side in enumerate(sides):
         of_side = {name: side[name] for name in ("algorithm", "board", "device")}
         of_model = replace(said, dtype=side["dtype"], batch_size=side["batch_size"])
-        under = replace(conditions, schedule=True, **of_side), side["db"]
+        under = replace(conditions, **of_side), side["db"]
         asked.setdefault(under, {})[place] = Question(side["model"], of_model, side["mode"])
     found: dict[int, Predicted] = {}
     failures: list[tuple[Question, OpdbError]] = []
@@ -485,7 +485,6 @@ def _difference(
     ]
     samples = figures[0].samples, figures[1].samples
     by_sample = samples[0] != samples[1]
-    assert before.schedule is not None and after.schedule is not None
     operators = operator_changes(before.schedule, after.schedule, samples if by_sample else (1, 1))
     return PassDifference(
         _words(*old),

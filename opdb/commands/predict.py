@@ -55,7 +55,7 @@ from opdb.harvest.finding import (
     sizes_of_pass,
 )
 from opdb.kinds.registry import DEFAULT_SETTINGS, is_forcible
-from opdb.predict.compose import Prediction, Schedule, shortfall
+from opdb.predict.compose import Prediction, Schedule, schedule, shortfall
 from opdb.predict.figures import Figures, Layers, Rates, check_layered, layers
 from opdb.records import (
     CAPTURED_MODE,
@@ -131,9 +131,8 @@ class Conditions:
 
     `device` and `board` (the beginning of its UUID) None are chosen, `estimates` stand in for what
     was never measured, convolutions take `algorithm` (None: as torch chooses). `layers` adds what
-    each layer takes, of which the `top` that take longest are shown, `schedule` each call at its
-    time. Prices are in any currency. `target` is a share that coverage should reach, and
-    attribution come within.
+    each layer takes, of which the `top` that take longest are shown. Prices are in any currency.
+    `target` is a share that coverage should reach, and attribution come within.
     """
 
     device: options.DeviceName = None
@@ -203,7 +202,6 @@ class Conditions:
             help="Grams of CO2 a kWh: adds the CO2 of the board's energy.",
         ),
     ] = None
-    schedule: bool = False
 
     def __post_init__(self) -> None:
         check_share("--target", self.target)
@@ -222,7 +220,7 @@ def check_share(option: str, value: float | None) -> None:
         raise InputError(f"{option} {value:g}: give a share between 0 and 1, such as 0.9")
 
 
-OF_PREDICT = ("algorithm", "target", "layers", "top", "schedule")
+OF_PREDICT = ("algorithm", "target", "layers", "top")
 PRICES = ("price", "electricity_price", "carbon")
 Common: TypeAlias = Annotated[Conditions, options.Without(*OF_PREDICT, *PRICES)]
 """The conditions of other commands: the device, the board, whether to estimate and to harvest."""
@@ -233,8 +231,8 @@ class Predicted(Report):
     """What a pass of a model takes: time, energy, power, each with what it rests on.
 
     `answer` holds the prediction and, where the same board ran the model, the measured truth.
-    `convolutions` are there where an algorithm is named, `layers` and `schedule` where they are
-    asked for. `gpu_seconds` is what `how_to_measure` is likely to take on one device. `on_host` is
+    `convolutions` are there where an algorithm is named, `layers` where they are asked
+    for. `gpu_seconds` is what `how_to_measure` is likely to take on one device. `on_host` is
     what a pass that waits for its host takes on this machine's, where that was calibrated.
     """
 
@@ -244,13 +242,17 @@ class Predicted(Report):
     convolutions: Sequence[Convolution] = ()
     layers: Layers | None = None
     database: Sequence[str] = ()
-    schedule: Schedule | None = None
     gpu_seconds: float | None = None
     on_host: lazy.predictor.OnHost | None = None
 
     @property
     def prediction(self) -> Prediction:
         return self.answer.prediction
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The calls of the pass, each at its time."""
+        return schedule(self.prediction.total)
 
     @property
     def time_s(self) -> float | None:
@@ -439,27 +441,17 @@ MEASURED: Table[lazy.predictor.Answer] = Table(
 
 
 ON_HOST: Table[lazy.predictor.OnHost] = Table(
-    Column("factor", lambda row: row.factor.factor),
-    Column("calls", lambda row: row.factor.calls),
-    Column("passes", lambda row: row.factor.passes),
+    Column("factor", lambda row: row.factor),
     Column("calibrated_at", lambda row: row.calibrated_at),
     Column("time_s", lambda row: row.time_s),
-    Column("host_slowdown", lambda row: row.slowdown and asdict(row.slowdown)),
-    Column("slowed_time_s", lambda row: row.slowed_s),
 )
-"""What a pass takes on this machine's host, in quiet moments and as that was when calibrated."""
+"""What a pass takes on this machine's host, in quiet moments."""
 
 
 def _on_host(found: lazy.predictor.OnHost) -> str:
-    said = (
-        f"on this host, which takes {found.factor.factor:.2f} times as long as that board's: "
-        f"{show(found.time_s, 's')} in quiet moments"
-    )
-    if found.slowed_s is None or found.slowdown is None:
-        return said
     return (
-        f"{said}, {show(found.slowed_s, 's')} as it was when calibrated ({found.calibrated_at}), "
-        f"{found.slowdown.words}"
+        f"on this host, which takes {found.factor:.2f} times as long as that board's: "
+        f"{show(found.time_s, 's')} in quiet moments"
     )
 
 
@@ -735,7 +727,6 @@ class Asking:
             _convolutions(self.predictor, answer) if named else (),
             self._layers(question, answer) if asked.layers else None,
             database_option(self._store),
-            self.predictor.schedule(answer.prediction) if asked.schedule else None,
             self._gpu_seconds(lacking_in(answer)),
             self._on_host(answer),
         )
@@ -781,7 +772,7 @@ class Asking:
                 f"{workload.name}, {describe(workload)}: which modules make its calls is not "
                 f"stored, harvested now ({show_duration(found.harvest_s)})"
             )
-        return layers(prediction, self.predictor.breakdown(prediction), found.calls)
+        return layers(prediction, found.calls)
 
 
 def _convolutions(
@@ -806,7 +797,7 @@ def run(
     ] = None,
     batch_sizes: options.BatchSizes = None,
     said: options.ModelAtSizes = ModelSpec(),
-    conditions: Annotated[Conditions, options.Without("schedule")] = Conditions(),
+    conditions: Conditions = Conditions(),
     out: options.Output = options.Output(),
 ) -> None:
     """Predict time and energy of one pass of a model, with interval, coverage and what is missing.

@@ -11,7 +11,7 @@ import gzip
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -261,7 +261,6 @@ class Traced(Report):
 
     @property
     def schedule(self) -> Schedule:
-        assert self.predicted.schedule is not None
         return self.predicted.schedule
 
     def trace(self) -> dict[str, Json]:
@@ -328,7 +327,7 @@ def trace(
 
     Options are those of `predict`.
     """
-    conditions = replace(conditions or Conditions(), schedule=True)
+    conditions = conditions or Conditions()
     question = Question(model, ModelSpec.parse(**said), mode_for(mode, conditions))
     found = ask_one(question, conditions, db=db, tell=tell)
     prediction = found.prediction

@@ -126,48 +126,22 @@ def host_slowdown(blocks_s: Sequence[float]) -> Slowdown | None:
     return Slowdown(statistics.median(blocks_s) / quiet_s, cuts[0] / quiet_s, cuts[-1] / quiet_s)
 
 
-def host_slowdown_in(visits: Iterable[HostVisit]) -> Slowdown | None:
-    """Return how much slower than quiet the host was while calls were timed.
-
-    Each block counts by its total over the quiet time of its group; None below `LEAST_BLOCKS`.
-    """
-    slower: list[float] = []
-    for _, rounds_s in _groups(visits):
-        totals_s = [math.fsum(each) for each in rounds_s]
-        quiet_s = quiet_time_s(totals_s)
-        slower += [total_s / quiet_s for total_s in totals_s if quiet_s]
-    return host_slowdown(slower)
-
-
 LEAST_SHARE = 0.8
 """A pass counts where calls that the other host was timed in, too, take this share of its time."""
-
-
-@dataclass(frozen=True)
-class HostFactor:
-    """How many times as long as another host one takes to issue the same calls.
-
-    `calls` counts the distinct calls that were compared, `passes` the passes that make them.
-    """
-
-    factor: float
-    calls: int
-    passes: int
 
 
 def host_factor(
     here_s: Mapping[CallForm, float],
     there_s: Mapping[CallForm, float],
     passes: Iterable[Mapping[CallForm, int]],
-) -> HostFactor | None:
-    """Return Σ n · here / Σ n · there over the calls whose quiet times on both hosts are known.
+) -> float | None:
+    """Return how many times as long as another host one takes to issue the same calls.
 
-    Times are in seconds; n is how often a pass makes a call. Passes of which the other host knows
-    less than `LEAST_SHARE` are left out; None where all are.
+    It is Σ n · here / Σ n · there over the calls whose quiet times on both hosts are known. Times
+    are in seconds; n is how often a pass makes a call. Passes of which the other host knows less
+    than `LEAST_SHARE` are left out; None where all are.
     """
     totals_s = [0.0, 0.0]
-    compared: set[CallForm] = set()
-    count = 0
     for calls in passes:
         both = [call for call in calls if call in here_s and there_s.get(call)]
         all_s = math.fsum(n * here_s.get(call, 0.0) for call, n in calls.items())
@@ -175,9 +149,7 @@ def host_factor(
         if both_s and both_s >= LEAST_SHARE * all_s:
             totals_s[0] += both_s
             totals_s[1] += math.fsum(calls[call] * there_s[call] for call in both)
-            compared.update(both)
-            count += 1
-    return HostFactor(totals_s[0] / totals_s[1], len(compared), count) if count else None
+    return totals_s[0] / totals_s[1] if totals_s[0] else None
 
 
 def is_settled(visits: Iterable[HostVisit], calls: Iterable[Call]) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from opdb.derive.boards import (
     BoardAnchors,
@@ -23,12 +22,12 @@ from opdb.derive.costs import cost_in
 from opdb.derive.quiet import LEAST_BLOCKS, CallForm
 from opdb.derive.runs import RunCost, run_cost
 from opdb.derive.statistics import typical_on
-from opdb.errors import DatabaseError, InputError, NothingMeasuredError, UnknownNameError
+from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.kinds.registry import is_forcible, relevant_setting
 from opdb.memory import resident_bytes
 from opdb.predict.compose import inputs_in_pass
 from opdb.predict.generation import InPart, Interpolated, between_steps
-from opdb.predict.timeline import Pass, PredictionInputs, with_estimates
+from opdb.predict.timeline import HostTimes, Pass, PredictionInputs, is_one_graph, with_estimates
 from opdb.records import (
     ALGORITHM_SETTING,
     CAPTURED_MODE,
@@ -67,6 +66,22 @@ CAPTURED_NOTE = (
 )
 
 
+class Lookup(Generic[T]):
+    """What a database has under keys, each read once; `none` stands for what it has not."""
+
+    def __init__(self, read: Callable[[list[str]], Mapping[str, T]], none: T) -> None:
+        self._read, self._none = read, none
+        self._known: dict[str, T] = {}
+
+    def of(self, keys: Iterable[str]) -> dict[str, T]:
+        """Return what is under these keys; what is not known yet is read at once."""
+        asked = list(keys)
+        if unread := [key for key in asked if key not in self._known]:
+            found = self._read(unread)
+            self._known |= {key: found.get(key, self._none) for key in unread}
+        return {key: self._known[key] for key in asked}
+
+
 @dataclass(frozen=True)
 class Basis:
     """What all predictions of a workload on a board start from, whatever their mode.
@@ -89,19 +104,23 @@ class BoardData:
     """
 
     def __init__(self, store: Store, device: Device, settings: Mapping[str, Json]) -> None:
-        self.device = device
+        self.device, self.settings = device, settings
+        self.algorithm = settings.get(ALGORITHM_SETTING)
         self._store = store
         self._campaigns = {c.id: c for c in store.campaigns(device.slug)}
         measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
         self.boards = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
-        self._costs: dict[str, dict[str, Sequence[Cost]]] = {board: {} for board in self.boards}
-        self._timed_on: dict[str, Mapping[str, Collection[str]]] = {}
-        self._different: dict[str, int | None] = {}
-        self._after_others: dict[str, AfterOthers | None] = {}
-        self._workloads: dict[str, Workload] = {}
-        self._captured: dict[str, Workload | None] = {}
-        self._runs_in: dict[Mode, Mapping[str, Sequence[ModelRun]]] = {}
+        self._timed_on: Lookup[Mapping[str, Collection[str]]] = Lookup(store.timed_on, {})
+        self._costs = {b: Lookup[Sequence[Cost]](self._costs_of(b), ()) for b in self.boards}
+        self._different = Lookup[int | None](partial(store.different_kernels, device.slug), None)
+        self._after_others = Lookup[AfterOthers | None](
+            partial(store.after_others, device.slug), None
+        )
+        self._workloads = Lookup[Workload | None](
+            lambda keys: {each.key: each for each in store.workloads_by_key(keys)}, None
+        )
         self._between: dict[tuple[Workload, str], Interpolated] = {}
+        self._setting = cache(lambda kind: relevant_setting(kind, settings))
         self._anchors = cache(self._read_anchors)
         self._estimator = cache(self._read_estimator)
         self._kept_limit_w = cache(self._read_kept_limit_w)
@@ -111,29 +130,18 @@ class BoardData:
         self._pass_of = cache(Pass)
         self.groups = cache(self._read_groups)
         self.measured_in = cache(self._choose_measured)
-        self._under(settings)
-
-    def _under(self, settings: Mapping[str, Json]) -> None:
-        """Choose costs and runs under other settings; what was read stays."""
-        self.settings = settings
-        self.algorithm = settings.get(ALGORITHM_SETTING)
-        self._setting = cache(lambda kind: relevant_setting(kind, settings))
-        self._cost = cache(self._choose_cost)
-        self._lent_to = cache(self._read_lent)
-        self._runs_of = cache(self._read_runs)
+        self.runs_of = cache(self._read_runs)
         self.run_cost = cache(self._cost_of_runs)
         self.basis = cache(self._measured_basis)
-        self.basis_with_steps = cache(self._with_steps)
-        self.basis_with_estimates = cache(self._with_estimates)
+        self.full_basis = cache(self._with_estimates)
 
     @cached_property
     def usual(self) -> BoardData:
         """The same data where torch chooses the algorithms of convolutions."""
         if self.algorithm is None:
             return self
-        other = copy(self)
-        other._under({k: v for k, v in self.settings.items() if k != ALGORITHM_SETTING})
-        return other
+        settings = {k: v for k, v in self.settings.items() if k != ALGORITHM_SETTING}
+        return BoardData(self._store, self.device, settings)
 
     # The boards
 
@@ -163,7 +171,7 @@ class BoardData:
         """Return which of these each board measured in these settings; no cost is read."""
         given = {c.key: c for c in configurations}
         found: dict[str, set[Configuration]] = {board: set() for board in self.boards}
-        for key, timed_on in self._settings_timed(given).items():
+        for key, timed_on in self._timed_on.of(given).items():
             for board, settings in timed_on.items():
                 if board in found and self._setting(given[key].kind) in settings:
                     found[board].add(given[key])
@@ -244,70 +252,35 @@ class BoardData:
 
     # What operators cost
 
-    def _stored_costs(self, board: str, keys: Collection[str]) -> dict[str, Sequence[Cost]]:
-        """Return a board's costs of configurations (keys), of every setting and estimator.
-
-        None of those that have no time on the board.
-        """
-        seen = self._costs[board]
-        if unread := [key for key in keys if key not in seen]:
-            timed_on = self._settings_timed(unread)
-            timed = [key for key in unread if board in timed_on[key]]
-            read = self._store.costs(board, timed) if timed else {}
-            seen |= {key: read.get(key, ()) for key in unread}
-        return {key: seen[key] for key in keys}
-
-    def _settings_timed(self, keys: Collection[str]) -> dict[str, Mapping[str, Collection[str]]]:
-        """Return the settings in which configurations (keys) were timed, by board.
+    def _costs_of(self, board: str) -> Callable[[list[str]], Mapping[str, Sequence[Cost]]]:
+        """Return what reads a board's costs, of every setting and estimator, by key.
 
         Of most configurations, few boards have a cost.
         """
-        _read(self._timed_on, keys, self._store.timed_on, {})
-        return {key: self._timed_on[key] for key in keys}
 
-    def read_costs(self, workloads: Iterable[Workload]) -> None:
-        """Read at once what all boards' answers for these workloads ask of the database.
+        def read(keys: list[str]) -> Mapping[str, Sequence[Cost]]:
+            timed = [key for key, on in self._timed_on.of(keys).items() if board in on]
+            return self._store.costs(board, timed) if timed else {}
 
-        Many small queries are slow; of a board with fewer costs than there are keys, all are read.
-        """
-        keys = {c.key for w in workloads for c in w.occurrences()}
-        counts = self._store.cost_counts()
-        for board, seen in self._costs.items():
-            if counts.get(board, 0) <= len(keys):
-                read = self._store.costs(board)
-                seen |= {key: read.get(key, ()) for key in keys}
-            else:
-                self._stored_costs(board, keys)
-        self._read_others(keys)
+        return read
 
-    def read_costs_on(self, called: Mapping[str, Collection[str]]) -> None:
-        """Read the costs of configurations (keys) on each board, all those of one board at once."""
-        for board, keys in called.items():
-            self._stored_costs(board, keys)
-        self._read_others(set().union(*called.values()))
-
-    def _read_others(self, keys: Collection[str]) -> None:
-        slug = self.device.slug
-        _read(self._different, keys, partial(self._store.different_kernels, slug), None)
-        _read(self._after_others, keys, partial(self._store.after_others, slug), None)
+    def read_costs(self, called: Mapping[str, Iterable[Workload]]) -> None:
+        """Read at once what predictions of workloads for boards ask: small queries are slow."""
+        keys = {b: {c.key for w in of for c in w.occurrences()} for b, of in called.items()}
+        for board, of_board in keys.items():
+            self._costs[board].of(of_board)
+        every = set().union(*keys.values())
+        self._different.of(every)
+        self._after_others.of(every)
 
     def own(self, configurations: Iterable[Configuration], board: str) -> dict[str, Cost]:
         """Return what a board measured of these (by key), in these settings."""
         given = {c.key: c for c in configurations}
-        read = self._stored_costs(board, given)  # one query for all
-        costs = {key: self._cost(given[key], board) for key, found in read.items() if found}
+        costs = {
+            key: cost_in(found, self._setting(given[key].kind))
+            for key, found in self._costs[board].of(given).items()
+        }
         return {key: cost for key, cost in costs.items() if cost is not None}
-
-    def _choose_cost(self, configuration: Configuration, board: str) -> Cost | None:
-        [costs] = self._stored_costs(board, [configuration.key]).values()
-        cost = cost_in(costs, self._setting(configuration.kind))
-        if cost is not None and (why := cost.impossible) is not None:
-            raise DatabaseError(
-                f"database {self._store.location}: the cost of {configuration.kind} "
-                f"{cost.configuration[:12]} on {cost.board} is none that was measured: {why}; "
-                "python -m opdb.derive restores it"
-            )
-        return cost
 
     def _lent(
         self, configurations: Iterable[Configuration], board: str
@@ -322,12 +295,7 @@ class BoardData:
         for other in reversed(self._last(board)[:-1]):
             if lacking and (found := self.own(lacking, other)):
                 lacking = [c for c in lacking if c.key not in found]
-                yield other, found
-
-    def _read_lent(
-        self, workload: Workload, board: str
-    ) -> Sequence[tuple[str, Mapping[str, Cost]]]:
-        return list(self._lent(workload.occurrences(), board))
+                yield other, self._transferred(found, board, other)
 
     def costs_on(self, board: str, configurations: Collection[Configuration]) -> dict[str, Cost]:
         """Return the costs of configurations on a board, by key, as far as any board has them.
@@ -335,8 +303,8 @@ class BoardData:
         What only other boards of the device have is brought over by factors.
         """
         costs = self.own(configurations, board)
-        for other, lent in self._lent(configurations, board):
-            costs |= self._transferred(lent, board, other)
+        for _, lent in self._lent(configurations, board):
+            costs |= lent
         return costs
 
     def _transferred(self, costs: Mapping[str, Cost], board: str, origin: str) -> dict[str, Cost]:
@@ -442,26 +410,26 @@ class BoardData:
             return bool(self._quiet_calls(board))
         return quiet_s > all_s / 2
 
-    def _usual_host_times_s(
-        self, workload: Workload, board: str, costs: Mapping[str, Cost]
-    ) -> Mapping[tuple[str, Form], float]:
-        """Return the usual host times of kinds, where a call of the workload has none of its own.
+    def in_mode(self, inputs: PredictionInputs, pass_: Pass, mode: Mode) -> PredictionInputs:
+        """Return inputs with the usual host times of kinds, where a pass waits for its host.
 
-        A host time depends on how a call is issued, hardly on its shape. Times of the board itself
-        come first, then those of the other boards, the last board first.
+        They stand in where a call has none of its own: a host time depends on how a call is issued,
+        hardly on its shape. Times of the board itself come first, then those of the other boards,
+        the last board first.
         """
+        if is_one_graph(mode) or self.device.type == "cpu":
+            return inputs
+        host = HostTimes(pass_, inputs)
         lacking = {
             (call.configuration.issued_as, call.form): call.configuration.kind
-            for call in workload.calls
-            for cost in [costs.get(call.configuration.key)]
-            if cost is None or call.form not in cost.host_time_s
+            for call in pass_.calls
+            if host.own(call) is None
         }
         found: dict[tuple[str, Form], float] = {}
-        if self.device.type != "cpu":
-            for each in reversed(self._last(board)):
-                for kind in {kind for call, kind in lacking.items() if call not in found}:
-                    found = {**self._usual_host_s(each, kind), **found}
-        return found
+        for board in reversed(self._last(inputs.board)):
+            for kind in {kind for call, kind in lacking.items() if call not in found}:
+                found = {**self._usual_host_s(board, kind), **found}
+        return replace(inputs, host_s=found)
 
     # What predictions start from
 
@@ -475,13 +443,15 @@ class BoardData:
         """
         costs = self.own(workload.occurrences(), board)
         brought: dict[str, Factors] = {}
-        for other, lent in self._lent_to(workload, board):
-            brought |= dict.fromkeys(lent, self.factors(board, other))
-            for key, cost in self._transferred(lent, board, other).items():
-                costs[key] = replace(cost, host_time_s={})
+        notes: tuple[str, ...] = ()
+        for other, lent in self._lent(workload.occurrences(), board):
+            by, of = self.factors(board, other), plural(len(lent), "configuration")
+            brought |= dict.fromkeys(lent, by)
+            costs |= {key: replace(cost, host_time_s={}) for key, cost in lent.items()}
+            notes = (*notes, f"measured only on board {other}: {of}; {_scaled_by(by)}")
         kept = {key: cost for key, cost in costs.items() if key not in left_out}
         found = self.inputs_of(workload, board, self.calibration(board), kept)
-        return replace(found, brought=brought)
+        return replace(found, brought=brought, notes=(*found.notes, *notes))
 
     def inputs_of(
         self,
@@ -504,32 +474,27 @@ class BoardData:
             notes = (NO_TRANSITION_TIMES if lacks else TRANSITION_TIMES_OF_OTHERS,)
             calibration = replace(calibration, transition_s=self._transition_s)
         lacking = [key for key, cost in costs.items() if cost.after_others is None]
-        after_others = partial(self._store.after_others, self.device.slug)
-        _read(self._after_others, lacking, after_others, None)
-        lent = {key: found for key in lacking if (found := self._after_others[key]) is not None}
-        costs = {
-            key: replace(cost, after_others=lent[key]) if key in lent else cost
-            for key, cost in costs.items()
-        }
+        lent = self._after_others.of(lacking)
+        costs = {**costs, **{key: replace(costs[key], after_others=lent[key]) for key in lacking}}
         several = [
             key
             for key, cost in costs.items()
             if cost.after_others is None and cost.kernels and cost.kernels > 1
         ]
-        _read(
-            self._different, several, partial(self._store.different_kernels, self.device.slug), None
-        )
         return PredictionInputs(
             self.device,
             board,
             calibration,
             costs,
-            cache(lambda: self._usual_host_times_s(workload, board, costs)),
             resident_bytes=resident_bytes(self.device),
             kept_limit_w=self._kept_limit_w(board),
             memory_rate=self._memory_rate(board),
             notes=notes,
-            different_kernels={k: n for k in several if (n := self._different[k]) is not None},
+            different_kernels={
+                key: count
+                for key, count in self._different.of(several).items()
+                if count is not None
+            },
             quiet_host=self.has_quiet_host(workload, timed_on or board, costs),
         )
 
@@ -554,34 +519,17 @@ class BoardData:
                 f"{plural(count, 'configuration')} unsupported by {self.algorithm}: {reason}"
                 for reason, count in Counter(refused.values()).items()
             ]
-        for other, lent in self._lent_to(workload, board):
-            scaled = _scaled_by(self.factors(board, other))
-            of = plural(len(lent), "configuration")
-            notes.append(f"measured only on board {other}: {of}; {scaled}")
         return Basis(pass_, inputs, tuple(notes), refused)
 
-    def _with_steps(self, workload: Workload, board: str) -> Basis:
-        """Return the basis of a workload on a board; of a whole generation, with all its steps.
-
-        Those that were not measured are interpolated between those that were, where these suffice.
-        """
-        basis = self.basis(workload, board)
-        configurations, inputs = basis.pass_.configurations, basis.inputs
-        missing = configurations.keys() - inputs.costs.keys()
-        if workload.phase != "generate" or not missing:
-            return basis
-        steps = between_steps(workload, inputs.costs)
-        if missing - steps.costs.keys():
-            return basis
-        inputs = replace(inputs, estimates=steps)
-        return replace(basis, inputs=with_estimates(configurations, inputs))
-
-    def _with_estimates(self, workload: Workload, board: str) -> Basis:
+    def _with_estimates(self, workload: Workload, board: str, *, learned: bool) -> Basis:
         """Return the basis of a workload on a board, with estimates of what nobody measured.
 
-        Calls whose algorithm is forced have none: estimates are of the algorithms that torch takes.
+        A pass between measured ones (`interpolate`) and a whole generation, between whose measured
+        steps the others lie, have interpolated costs. What is left is estimated, if what was
+        `learned` is asked; but not calls whose algorithm is forced: estimates are of the algorithms
+        that torch takes.
         """
-        basis = self.basis_with_steps(workload, board)
+        basis = self.basis(workload, board)
         configurations, inputs = basis.pass_.configurations, basis.inputs
         forced = {c.key for c in self._forced(configurations.values())}
         known = inputs.costs.keys() | forced
@@ -589,10 +537,13 @@ class BoardData:
         if not missing:
             return basis
         between = self._between.get((workload, board))
+        if workload.phase == "generate":
+            steps = between_steps(workload, inputs.costs)
+            between = steps if {c.key for c in missing} <= steps.costs.keys() else None
         if between is not None:
             missing = [c for c in missing if c.key not in between.costs]
             inputs = replace(inputs, estimates=between)
-        estimates = self.estimates(missing, board) if missing else None
+        estimates = self.estimates(missing, board) if missing and learned else None
         if estimates is not None:
             brought = dict(inputs.brought)
             if estimates.board != board:
@@ -603,7 +554,7 @@ class BoardData:
                     inputs = replace(inputs, notes=(*inputs.notes, noted))
             both = estimates if between is None else InPart(between, estimates)
             inputs = replace(inputs, estimates=both, brought=brought)
-        elif missing:
+        elif missing and learned:
             inputs = replace(inputs, notes=(*inputs.notes, NOTHING_LEARNED))
         return replace(basis, inputs=with_estimates(configurations, inputs))
 
@@ -619,9 +570,8 @@ class BoardData:
         if mode in COMPILED_MODES:
             plain = self._store.workloads_by_key([each.key for each in found])
             keys = {w.key: self._compiled_key(w) for w in plain}
-            known = {w.key: w for w in self._store.workloads_by_key(list(keys.values()))}
-            self._workloads |= known
-            return [replace(each, key=key) for each in found if (key := keys[each.key]) in known]
+            known = self._workloads.of(keys.values())
+            return [replace(each, key=keys[each.key]) for each in found if known[keys[each.key]]]
         if mode == CAPTURED_MODE and found:
             keys = self._store.captured_keys()
             return [replace(each, key=keys.get(each.key, each.key)) for each in found]
@@ -648,17 +598,13 @@ class BoardData:
 
     def captured(self, workloads: Sequence[Workload]) -> list[Workload]:
         """Return what workloads call while a CUDA graph captures them; as they are where alike."""
-        if unread := [each for each in workloads if each.key not in self._captured]:
-            keys = {each.key: replace(each, captured=True).key for each in unread}
-            read = {each.key: each for each in self._store.workloads_by_key(list(keys.values()))}
-            self._captured |= {key: read.get(captured) for key, captured in keys.items()}
-        return [self._captured[each.key] or each for each in workloads]
+        keys = [replace(each, captured=True).key for each in workloads]
+        found = self._workloads.of(keys)
+        return [found[key] or each for key, each in zip(keys, workloads, strict=True)]
 
     def compiled(self, workload: Workload) -> Workload | None:
-        return next(iter(self._store.workloads_by_key([self._compiled_key(workload)])), None)
-
-    def all_compiled(self, name: str) -> list[Workload]:
-        return self._store.workloads(name, compiled_for=self.device.slug)
+        [found] = self._workloads.of([self._compiled_key(workload)]).values()
+        return found
 
     def uncompiled(self, modes: Collection[Mode] = COMPILED_MODES) -> int:
         """Count the good runs in modes that compile of which the compiled calls are not known."""
@@ -669,37 +615,22 @@ class BoardData:
         )
 
     def workloads_of(self, keys: Sequence[str]) -> list[Workload]:
-        if unread := [key for key in keys if key not in self._workloads]:
-            self._workloads |= {w.key: w for w in self._store.workloads_by_key(unread)}
-        return [self._workloads[key] for key in keys]
+        found = self._workloads.of(keys)
+        return [workload for key in keys if (workload := found[key]) is not None]
 
     def measured_workloads(self, mode: Mode) -> list[tuple[Workload, str]]:
         """Return the workloads that were measured in a mode, with the board whose run counts."""
         on = self.measured_in(mode)
         return [(workload, on[workload.key].board) for workload in self.workloads_of(list(on))]
 
-    def read_runs(self, mode: Mode) -> None:
-        """Read the runs of all workloads in a mode at once: many small queries are slow."""
-        by_key: dict[str, list[ModelRun]] = defaultdict(list)
-        for run in self._store.model_runs(device=self.device.slug, mode=mode):
-            by_key[run.workload].append(run)
-        self._runs_in[mode] = by_key
-
-    def runs_of(self, workload: Workload, mode: Mode) -> list[ModelRun]:
-        """Return a workload's runs in a mode that succeeded; raw, so read when needed.
+    def _read_runs(self, workload: Workload, mode: Mode) -> list[ModelRun]:
+        """Return a workload's runs in a mode that succeeded.
 
         A run in which a convolution did not take the forced algorithm does not count.
         """
-        return self._runs_of(workload.model_key, mode)
-
-    def _read_runs(self, key: str, mode: Mode) -> list[ModelRun]:
-        runs: Iterable[ModelRun]
-        if self.algorithm is None and mode in self._runs_in:
-            runs = self._runs_in[mode].get(key, ())
-        else:
-            setting = {} if self.algorithm is None else {ALGORITHM_SETTING: self.algorithm}
-            slug = self.device.slug
-            runs = self._store.model_runs(key, device=slug, mode=mode, setting=setting)
+        setting = {} if self.algorithm is None else {ALGORITHM_SETTING: self.algorithm}
+        slug = self.device.slug
+        runs = self._store.model_runs(workload.model_key, device=slug, mode=mode, setting=setting)
         return [r for r in runs if r.outcome == "ok" and not r.facts.get(ELSEWHERE)]
 
     def board_of(self, run: ModelRun) -> str:
@@ -717,15 +648,6 @@ class BoardData:
         for board in self._last(self.board_of(run)):
             found |= self._kernels(board)
         return found
-
-
-def _read(
-    known: dict[str, T], keys: Iterable[str], read: Callable[[list[str]], Mapping[str, T]], no: T
-) -> None:
-    """Read what is not known yet of configurations (keys); `no` where there is nothing."""
-    if unread := [key for key in keys if key not in known]:
-        found = read(unread)
-        known |= {key: found.get(key, no) for key in unread}
 
 
 def _scaled_by(by: Factors) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from opdb.derive.costs import HOT_ALONE
 from opdb.kinds import get_kind
-from opdb.memory import is_kept, may_be_kept_in_part
+from opdb.memory import is_kept
 from opdb.predict.intervals import (
     ENERGY_ERROR,
     TIME_ERROR,
@@ -24,7 +24,6 @@ from opdb.predict.timeline import (
     HostTimes,
     Load,
     Pass,
-    PeerRatios,
     PredictionInputs,
     Scaling,
     Span,
@@ -64,75 +63,23 @@ NEARLY_ALL = 0.9999
 
 @dataclass(frozen=True)
 class Share:
-    """A configuration's part of a workload, its shares of time and energy estimated or measured."""
+    """A configuration's part of a workload, its shares of time and energy, and its cost if any."""
 
     configuration: Configuration
     count: int
     share_time: float
     share_energy: float
+    cost: Cost | None
 
     @property
     def launches(self) -> bool:
         return get_kind(self.configuration.kind).launches(self.configuration)
 
 
-@dataclass(frozen=True)
-class EstimatedShare(Share):
-    """A configuration's part of a workload that rests on an estimate, and the estimate."""
-
-    cost: Cost
-
-
-@dataclass(frozen=True)
-class Shares:
-    """All parts of a pass, the largest first: measured, estimated, or without a cost.
-
-    `dark` parts were timed but not metered: the energy lacks them, the time does not.
-    """
-
-    measured: tuple[Share, ...]
-    estimated: tuple[EstimatedShare, ...]
-    uncosted: tuple[Share, ...]
-    dark: tuple[Share, ...]
-
-
-def shares(pass_: Pass, costed: Mapping[str, Cost], inputs: PredictionInputs) -> Shares:
-    every = [
-        (share, costed.get(share.configuration.key))
-        for share in _every_share(pass_, costed, inputs)
-    ]
-    return Shares(
-        measured=tuple(s for s, cost in every if cost is not None and not cost.is_estimated),
-        estimated=tuple(
-            EstimatedShare(s.configuration, s.count, s.share_time, s.share_energy, cost)
-            for s, cost in every
-            if cost is not None and cost.is_estimated
-        ),
-        uncosted=tuple(s for s, cost in every if cost is None),
-        dark=tuple(
-            replace(s, share_time=0.0)
-            for s, cost in every
-            if cost is not None and cost.dynamic_energy_j is None
-        ),
-    )
-
-
 def rest(missing: Iterable[float]) -> float:
     """Return 1 minus the shares; 0 where that is less than their rounding."""
     left = 1 - math.fsum(missing)
     return left if left > ROUNDING else 0.0
-
-
-def _every_share(
-    pass_: Pass, costed: Mapping[str, Cost], inputs: PredictionInputs
-) -> Sequence[Share]:
-    sizes = sizes_of(pass_.configurations.values(), costed)
-    found = shares_of(pass_.counts, sizes, inputs.calibration.base_power_w or 0.0)
-    assert found is not None  # a kind that this version lacks has no bytes, which a pass needs
-    every = [
-        Share(pass_.configurations[key], pass_.counts[key], *both) for key, both in found.items()
-    ]
-    return sorted(every, key=lambda s: s.share_time, reverse=True)
 
 
 # Notes of a prediction: what its figures rest on, and what they leave out.
@@ -143,7 +90,8 @@ PRIOR = (
     "how far sums were from the published runs"
 )
 
-DOUBTS = {
+RESTS_ON = {
+    BETWEEN: "between measured sizes of the same calls",
     ROOFLINE_ALONE: "on a roofline alone, for nothing like it was measured",
     OTHER_KINDS: "on measured operators of other kinds",
     OTHER_DTYPE: "on measured operators in another dtype",
@@ -151,54 +99,34 @@ DOUBTS = {
 """What a flagged estimate rests on, in words."""
 
 UNEVEN = 0.05
-"""A note says so where the host alone makes an interval wider than this share, either way, and
-where it was mostly slower than in quiet moments by more than that."""
+"""A note says so where the host alone makes an interval wider than this share, either way."""
 
 
-def notes(pass_: Pass, mode: Mode, inputs: PredictionInputs, clock_share: float) -> tuple[str, ...]:
-    waits = inputs.device.type != "cpu" and not is_one_graph(mode)
-    return (
-        *inputs.notes,
-        *_weight_notes(pass_, inputs),
-        *_cache_notes(pass_, inputs),
-        *_clock_notes(inputs, clock_share),
-        *(_host_notes(pass_, inputs) if waits else ()),
-        *_foreign_notes(pass_, inputs),
-        *_unsupported_notes(pass_),
-        *_sizes_notes(pass_, mode),
-    )
-
-
-def notes_of_host(
-    ratios: Sequence[float], time_s: float, interval_s: tuple[float, float]
-) -> tuple[str, ...]:
-    """Note that an uneven host makes a time uncertain, and how far its interval reaches for it.
-
-    `ratios` are predicted / measured times of other models' passes that wait for their host.
-    """
-    below, above = (100 * (end / time_s - 1) for end in interval_s)
-    seen = "none of another model was measured on this device in this mode"
-    if ratios:
-        apart = math.sqrt(math.fsum(math.log(ratio) ** 2 for ratio in ratios) / len(ratios))
-        seen = (
-            f"{len(ratios)} of other models took {100 * math.expm1(apart):.0f} % more or less "
-            "than predicted"
+def _notes(sum_: PassSum, estimated: Sequence[Share], missing: Sequence[Share]) -> Iterator[str]:
+    pass_, inputs = sum_.pass_, sum_.inputs
+    yield from inputs.notes
+    yield from _weight_notes(pass_, inputs)
+    if sum_.share != 1:
+        yield (
+            f"the power limit, kept at {inputs.limit_w:.0f} W, lowers the clock to "
+            f"{100 * sum_.share:.1f} % of its highest"
         )
-    return (
-        "this pass waits for the host, whose speed varies: the interval of its time reaches from "
-        f"{below:+.0f} to {above:+.0f} %, by a prior of 10 % for any host and by such passes "
-        f"({seen})",
-    )
-
-
-def notes_of_start(share: float) -> tuple[str, ...]:
-    """Note that a GPU may start a graph's kernels earlier, which saves this share of its time."""
-    if share < UNEVEN:
-        return ()
-    return (
-        "once another process has made or ended a CUDA context on this GPU, kernels start up to "
-        f"0.35 µs earlier, and the time is up to {100 * share:.0f} % less: its interval has that",
-    )
+    if inputs.device.type != "cpu" and not is_one_graph(sum_.mode):
+        yield from _host_notes(pass_, inputs)
+    if unsupported := pass_.workload.unsupported:
+        yield (
+            f"calls that no operator describes: {_names(unsupported)}; their cost is not known, so "
+            "time, energy and coverage leave them out"
+        )
+    yield from _sizes_notes(pass_, sum_.mode)
+    if dark := sum_.dark:
+        kinds = ", ".join(dict.fromkeys(pass_.configurations[key].title for key in dark))
+        yield f"time measured, but not the energy: {plural(len(dark), 'configuration')} ({kinds})"
+    yield from _estimate_notes(estimated)
+    refused = inputs.estimates.refused if inputs.estimates is not None else {}
+    keys = (share.configuration.key for share in missing)
+    if reasons := dict.fromkeys(refused[key] for key in keys if key in refused):
+        yield f"not estimated: {'; '.join(reasons)}"
 
 
 def _weight_notes(pass_: Pass, inputs: PredictionInputs) -> Iterator[str]:
@@ -219,40 +147,11 @@ def _weight_notes(pass_: Pass, inputs: PredictionInputs) -> Iterator[str]:
         )
 
 
-def _cache_notes(pass_: Pass, inputs: PredictionInputs) -> Iterator[str]:
-    if pass_.weighted and may_be_kept_in_part(pass_.touched_bytes, inputs.resident_bytes):
-        yield (
-            f"this pass touches {show(pass_.touched_bytes, 'B')}, little more than the L2 surely "
-            "keeps: it takes less where a part of its weights stays there"
-        )
-
-
-def _clock_notes(inputs: PredictionInputs, share: float) -> Iterator[str]:
-    if share != 1:
-        yield (
-            f"the power limit, kept at {inputs.limit_w:.0f} W, lowers the clock to "
-            f"{100 * share:.1f} % of its highest"
-        )
-
-
 def _host_notes(pass_: Pass, inputs: PredictionInputs) -> Iterator[str]:
-    host = HostTimes(pass_, inputs)
-    usual = unheard = 0
-    quiet_s = median_s = 0.0
-    for call, times in zip(pass_.calls, pass_.times, strict=True):
-        if own := host.own(call):
-            quiet_s += times * own.mean
-            median_s += times * own.median
-        else:
-            heard = host.of(call) is not None
-            usual += times * heard
-            unheard += times * (not heard)
-    if median_s > (1 + UNEVEN) * quiet_s:
-        yield (
-            "host times are those of quiet moments; when they were measured, the host took "
-            f"{median_s / quiet_s:.2f} times as long at the median"
-        )
-    if usual:
+    host, calls = HostTimes(pass_, inputs), list(zip(pass_.calls, pass_.times, strict=True))
+    lacking = sum(times for call, times in calls if not host.own(call))
+    unheard = sum(times for call, times in calls if host.of(call) is None)
+    if usual := lacking - unheard:
         yield f"host time not measured, the usual of its kind taken: {plural(usual, 'call')}"
     if unheard:
         yield (
@@ -261,22 +160,8 @@ def _host_notes(pass_: Pass, inputs: PredictionInputs) -> Iterator[str]:
         )
 
 
-def _foreign_notes(pass_: Pass, inputs: PredictionInputs) -> Iterator[str]:
-    costs = (inputs.costs.get(key) for key in pass_.configurations)
-    if foreign := sum(cost is not None and cost.board != inputs.board for cost in costs):
-        yield (
-            "measured only on another board of the device, costs used unchanged: "
-            f"{plural(foreign, 'configuration')}"
-        )
-
-
-def _unsupported_notes(pass_: Pass) -> Iterator[str]:
-    if unsupported := pass_.workload.unsupported:
-        names = ", ".join(f"{name} ×{count}" for name, count in unsupported.items())
-        yield (
-            f"calls that no operator describes: {names}; their cost is not known, so time, energy "
-            "and coverage leave them out"
-        )
+def _names(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ×{count}" for name, count in counts.items())
 
 
 def _sizes_notes(pass_: Pass, mode: Mode) -> Iterator[str]:
@@ -285,46 +170,21 @@ def _sizes_notes(pass_: Pass, mode: Mode) -> Iterator[str]:
         if get_kind(call.configuration.kind).sized_by_values(call.configuration):
             found[call.configuration.title] += times
     if found:
-        names = ", ".join(f"{name} ×{count}" for name, count in sorted(found.items()))
         yield (
-            f"calls whose results are as large as values say: {names}; the sizes of what follows "
-            "them are those that the harvest found, with random weights and inputs unless others "
-            "were given"
+            f"calls whose results are as large as values say: {_names(found)}; the sizes of what "
+            "follows them are those that the harvest found, with random weights and inputs unless "
+            "others were given"
         )
     if found and mode == CAPTURED_MODE:
         yield "no CUDA graph captures such calls: the model as it stands cannot run in this mode"
 
 
-def _dark_notes(parts: Shares) -> Iterator[str]:
-    if parts.dark:
-        kinds = ", ".join(dict.fromkeys(share.configuration.title for share in parts.dark))
-        configurations = plural(len(parts.dark), "configuration")
-        yield f"time measured, but not the energy: {configurations} ({kinds})"
-
-
-def _estimate_notes(
-    parts: Shares, missing: tuple[Share, ...], inputs: PredictionInputs
-) -> Iterator[str]:
-    between = [s for s in parts.estimated if BETWEEN in s.cost.flags]
-    others = [s for s in parts.estimated if BETWEEN not in s.cost.flags]
-    for what, found in (
-        ("never measured, costs estimated", others),
-        ("costs interpolated between measured sizes of the same calls", between),
-    ):
-        if found:
-            share = math.fsum(s.share_time for s in found)
-            yield f"{what}: {plural(len(found), 'configuration')} ({100 * share:.1f} % of the time)"
-    for flag, words in DOUBTS.items():
-        if flagged := [s for s in parts.estimated if flag in s.cost.flags]:
-            share = math.fsum(s.share_time for s in flagged)
-            kinds = ", ".join(sorted({s.configuration.title for s in flagged}))
-            yield f"{100 * share:.1f} % of the time rests {words}: {kinds}"
-    refused = inputs.estimates.refused if inputs.estimates is not None else {}
-    reasons = dict.fromkeys(
-        why for s in missing if (why := refused.get(s.configuration.key)) is not None
-    )
-    if reasons:
-        yield f"not estimated: {'; '.join(reasons)}"
+def _estimate_notes(estimated: Sequence[Share]) -> Iterator[str]:
+    for flag, words in RESTS_ON.items():
+        if flagged := [s for s in estimated if s.cost is not None and flag in s.cost.flags]:
+            time = 100 * math.fsum(share.share_time for share in flagged)
+            kinds = ", ".join(sorted({share.configuration.title for share in flagged}))
+            yield f"{time:.1f} % of the time rests {words}: {kinds}"
 
 
 # The composer: timeline, base and dynamic energy, coverage, interval.
@@ -358,11 +218,7 @@ class Prediction:
     and no energy: a sum that lacks a part is a lower bound and has no interval.
     Configurations that were never measured are either `estimated`, counted in `time_s` and
     `energy_j` but not in coverage, or `missing` and counted in neither: their shares only weight
-    the coverage. `widths_time` and `widths_energy`
-    are the logarithms by which the intervals reach below and above, but for the error of a sum that
-    other models showed. `kernel_s` is the mean device time of a kernel (None: there is none).
-    `host_ratios` are predicted / measured times of other models' passes that wait for their host,
-    where the host makes the time of this one uncertain; None elsewhere.
+    the coverage. `total` is the sum that all of it follows from.
     """
 
     workload: Workload
@@ -381,12 +237,9 @@ class Prediction:
     parts: tuple[Share, ...]
     lacking: tuple[Share, ...]
     dark: tuple[Share, ...]
-    estimated: tuple[EstimatedShare, ...]
+    estimated: tuple[Share, ...]
     notes: tuple[str, ...]
-    widths_time: Interval
-    widths_energy: Interval
-    kernel_s: float | None
-    host_ratios: tuple[float, ...] | None
+    total: PassSum = field(repr=False, compare=False)
 
     @property
     def time_complete(self) -> bool:
@@ -414,9 +267,7 @@ class Prediction:
 def compose(workload: Workload, mode: Mode, inputs: PredictionInputs) -> Prediction:
     """Predict one pass of a workload from the costs of its operators."""
     pass_ = Pass(workload)
-    return with_intervals(
-        compose_pass(pass_, mode, inputs_in_pass(pass_, inputs)), inputs.peer_ratios
-    )
+    return compose_pass(pass_, mode, inputs_in_pass(pass_, inputs))
 
 
 def inputs_in_pass(pass_: Pass, inputs: PredictionInputs) -> PredictionInputs:
@@ -425,24 +276,29 @@ def inputs_in_pass(pass_: Pass, inputs: PredictionInputs) -> PredictionInputs:
 
 
 def compose_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Prediction:
-    """Predict one pass, without intervals: `with_intervals` adds them.
+    """Predict one pass; a sum that lacks a part has no interval.
 
-    `inputs` are as `inputs_in_pass` returns them.
+    `inputs` are as `inputs_in_pass` returns them; `inputs.peer_ratios` widen the intervals.
     """
-    sum_ = _Sum(pass_, mode, inputs)
-    share = sum_.clock_share(inputs.limit_w)
-    time_s = sum_.time_s(share)
-    energy_j = sum_.energy_j(share)
-    host_s = _host_widths_s(sum_, share, time_s)
-    widths_time, widths_energy = _widths(sum_, share, host_s)
-    parts = shares(pass_, sum_.costed, inputs)
-    parts = parts if energy_j is not None else replace(parts, dark=())
-    missing = parts.uncosted + parts.dark
-    unmeasured = missing + parts.estimated
+    sum_ = PassSum(pass_, mode, inputs)
+    shares = _shares(sum_)
+    measured = tuple(s for s in shares if s.cost is not None and not s.cost.is_estimated)
+    estimated = tuple(s for s in shares if s.cost is not None and s.cost.is_estimated)
+    uncosted = tuple(s for s in shares if s.cost is None)
+    dark = tuple(replace(s, share_time=0.0) for s in shares if s.configuration.key in sum_.dark)
+    missing = uncosted + dark
+    unmeasured = missing + estimated
     workload = pass_.workload
     whole = sum(pass_.counts.values()) + sum(workload.unsupported.values())
     # Where no operator describes what works, nothing is covered, not all of nothing.
-    known = any(s.share_time for s in parts.measured + unmeasured) or not workload.unsupported
+    known = any(s.share_time for s in shares) or not workload.unsupported
+    time_s: float | None = sum_.time_s
+    energy_j, notes = sum_.energy_j, tuple(_notes(sum_, estimated, missing))
+    if whole and not (sum_.costed and math.fsum(s.share_time for s in uncosted) < NEARLY_ALL):
+        time_s = energy_j = None  # a sum of no costs is not a cost of 0
+        slug = inputs.device.slug
+        note = f"nothing of this workload that takes time was measured or estimated on {slug}"
+        notes = (note, *notes)
     found = Prediction(
         workload=workload,
         mode=mode,
@@ -450,67 +306,56 @@ def compose_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Predictio
         board=inputs.board,
         time_s=time_s,
         time_interval_s=None,
-        host_bound=not is_one_graph(mode)
-        and time_s > sum_.device_s(share) * (1 + HOST_BOUND_EXCESS),
+        host_bound=sum_.host_bound,
         energy_j=energy_j,
         energy_interval_j=None,
-        coverage_calls=sum(s.count for s in parts.measured) / whole if whole else 1.0,
+        coverage_calls=sum(s.count for s in measured) / whole if whole else 1.0,
         coverage_time=known * rest(s.share_time for s in unmeasured),
         coverage_energy=None
         if energy_j is None
         else known * rest(s.share_energy for s in unmeasured),
         missing=missing,
-        parts=parts.measured,
-        lacking=tuple(s for s in parts.uncosted if s.launches),
-        dark=parts.dark,
-        estimated=parts.estimated,
-        notes=(
-            *notes(pass_, mode, inputs, share),
-            *_dark_notes(parts),
-            *_estimate_notes(parts, missing, inputs),
-            *(notes_of_start(sum_.started_earlier_s / time_s) if time_s else ()),
-        ),
-        widths_time=widths_time,
-        widths_energy=widths_energy,
-        kernel_s=sum_.device_s(share) / sum_.kernels if sum_.kernels else None,
-        host_ratios=inputs.host_ratios if time_s and max(host_s) >= UNEVEN * time_s else None,
+        parts=measured,
+        lacking=tuple(s for s in uncosted if s.launches),
+        dark=dark,
+        estimated=estimated,
+        notes=notes if inputs.peer_ratios.time else (*notes, PRIOR),
+        total=sum_,
     )
-    lacking = math.fsum(share.share_time for share in parts.uncosted)
-    is_sum = not whole or (sum_.costed and lacking < NEARLY_ALL)
-    return found if is_sum else _unmeasured(found)
+    return _with_intervals(found, inputs)
 
 
-def time_on_host_s(pass_: Pass, mode: Mode, inputs: PredictionInputs, factor: float) -> float:
-    """Return the time of a pass (seconds) whose host takes `factor` times as long in every call.
+def _shares(sum_: PassSum) -> list[Share]:
+    """Return the shares of a pass, the largest of its time first."""
+    pass_, costed = sum_.pass_, sum_.costed
+    sizes = sizes_of(pass_.configurations.values(), costed)
+    found = shares_of(pass_.counts, sizes, sum_.inputs.calibration.base_power_w or 0.0)
+    assert found is not None  # a kind that this version lacks has no bytes, which a pass needs
+    every = [
+        Share(pass_.configurations[key], pass_.counts[key], *both, costed.get(key))
+        for key, both in found.items()
+    ]
+    return sorted(every, key=lambda s: s.share_time, reverse=True)
 
-    `inputs` are as `compose_pass` takes them. The device takes as long as before, so that a pass
-    which does not wait for its host does, too.
-    """
-    sum_ = _Sum(pass_, mode, inputs)
-    return sum_.time_s(sum_.clock_share(inputs.limit_w), factor)
 
-
-def with_intervals(found: Prediction, ratios: PeerRatios) -> Prediction:
-    """Return a composed prediction with intervals, to which other models' errors are added.
-
-    A sum that lacks a part has none.
-    """
-    time_interval_s = energy_interval_j = None
-    host: tuple[str, ...] = ()
+def _with_intervals(found: Prediction, inputs: PredictionInputs) -> Prediction:
+    sum_, ratios = found.total, inputs.peer_ratios
     if found.time_s is not None and found.time_complete:
-        error = model_error(TIME_ERROR, found.kernel_s, ratios.time)
-        time_interval_s = _interval(found.time_s, found.widths_time, error)
-        if found.host_ratios is not None:
-            host = notes_of_host(found.host_ratios, found.time_s, time_interval_s)
+        error = model_error(TIME_ERROR, sum_.kernel_s, ratios.time)
+        low, high = _interval(found.time_s, sum_.widths_time, error)
+        found = replace(found, time_interval_s=(low, high))
+        if found.time_s and max(sum_.host_widths_s) >= UNEVEN * found.time_s:
+            below, above = (100 * (end / found.time_s - 1) for end in (low, high))
+            said = (
+                "this pass waits for the host, whose speed varies: the interval of its time "
+                f"reaches from {below:+.0f} to {above:+.0f} %"
+            )
+            found = replace(found, notes=(*found.notes, said))
     if found.energy_j is not None and found.complete:
-        error = model_error(ENERGY_ERROR, found.kernel_s, ratios.energy)
-        energy_interval_j = _interval(found.energy_j, found.widths_energy, error)
-    return replace(
-        found,
-        time_interval_s=time_interval_s,
-        energy_interval_j=energy_interval_j,
-        notes=found.notes + host + (() if ratios.time else (PRIOR,)),
-    )
+        error = model_error(ENERGY_ERROR, sum_.kernel_s, ratios.energy)
+        interval_j = _interval(found.energy_j, sum_.widths_energy, error)
+        found = replace(found, energy_interval_j=interval_j)
+    return found
 
 
 def _interval(value: float, widths: Interval, error: float) -> Interval:
@@ -518,52 +363,13 @@ def _interval(value: float, widths: Interval, error: float) -> Interval:
     return positive_interval(value, below, above)
 
 
-def _unmeasured(found: Prediction) -> Prediction:
-    """Return a prediction without figures: a sum of no costs is not a cost of 0."""
-    slug = found.device.slug
-    note = f"nothing of this workload that takes time was measured or estimated on {slug}"
-    return replace(
-        found,
-        time_s=None,
-        energy_j=None,
-        coverage_energy=None,
-        notes=(note, *found.notes),
-    )
-
-
 @dataclass(frozen=True)
-class Breakdown:
-    """The parts of a pass's time and energy, at the clock at which the pass runs.
+class PassSum:
+    """The sum of a pass's calls: at a share of the highest clock, and on a slower host.
 
-    `call_s` and `call_j` hold the device time (seconds) and the dynamic energy (joules) of one call
-    of each configuration (key) that has one. Besides the calls, a pass takes `transition_s`
-    between its kernels and for what the L2 writes back, and `waiting_s` in which the device waits
-    for the host. Base power flows all the time (None: not known).
+    What names no share is at the clock at which the pass keeps to the board's power limit.
     """
 
-    call_s: Mapping[str, float]
-    call_j: Mapping[str, float]
-    transition_s: float
-    waiting_s: float
-    base_power_w: float | None
-
-
-def break_down(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Breakdown:
-    """Return the parts that `compose_pass` adds up for the same pass, mode and inputs."""
-    sum_ = _Sum(pass_, mode, inputs)
-    share = sum_.clock_share(inputs.limit_w)
-    slower, scalings = sum_.slower_by(share), sum_.scalings
-    return Breakdown(
-        call_s={c.key: c.device_s * slower(c.key) for c in sum_.timed.calls},
-        call_j={key: j * scalings[key].energy(share) for key, j in sum_.dynamic_j.items()},
-        transition_s=sum_.timed.transition_s,
-        waiting_s=sum_.time_s(share) - sum_.device_s(share),
-        base_power_w=inputs.calibration.base_power_w,
-    )
-
-
-@dataclass(frozen=True)
-class _Sum:
     pass_: Pass
     mode: Mode
     inputs: PredictionInputs
@@ -582,19 +388,6 @@ class _Sum:
         return scalings(self.costed, self.pass_.bytes_moved)
 
     @cached_property
-    def kernels(self) -> int:
-        """The kernels of the calls that have a cost; one a call where nobody counted them."""
-        counted = {k: 1 if c.kernels is None else c.kernels for k, c in self.costed.items()}
-        return sum(self.pass_.counts[key] * count for key, count in counted.items())
-
-    @property
-    def started_earlier_s(self) -> float:
-        """How much shorter a CUDA graph is where the GPU starts its kernels earlier (seconds)."""
-        if self.inputs.device.type != "cuda" or not is_one_graph(self.mode):
-            return 0.0
-        return STARTED_EARLIER_S * self.kernels
-
-    @cached_property
     def load(self) -> Load:
         times = ((c.key, c.times * c.device_s, 0.0) for c in self.timed.calls)
         dynamic = ((key, 0.0, self.pass_.counts[key] * d) for key, d in self.dynamic_j.items())
@@ -605,89 +398,181 @@ class _Sum:
         energies = ((key, cost.dynamic_energy_j) for key, cost in self.costed.items())
         return {key: energy.mean for key, energy in energies if energy is not None}
 
-    def slower_by(self, share: float) -> Callable[[str], float]:
-        factors = {key: scaling.time(share) for key, scaling in self.scalings.items()}
-        return factors.__getitem__
-
-    def device_s(self, share: float) -> float:
+    def device_at(self, share: float) -> float:
         return self.load.time_s(share) + self.timed.transition_s
 
-    def time_s(self, share: float, host: float = 1.0) -> float:
-        device_s = self.device_s(share)
+    def time_at(self, share: float, host: float = 1.0) -> float:
+        """Return the time (seconds) where the host takes `host` times as long in every call."""
+        device_s = self.device_at(share)
         if is_one_graph(self.mode):
             return device_s
         if self.inputs.device.type == "cpu":
             containers_s = self.inputs.calibration.container_time_s or 0.0
             return device_s + self.inputs.containers_in(self.pass_.workload) * containers_s
         if self.timed.synchronises:
-            return self._played_s(share, host)
+            factors = {key: scaling.time(share) for key, scaling in self.scalings.items()}
+            return eager_time_s(self.timed.steps(factors.__getitem__, host))
         return max(self.timed.host_s * host, device_s)
 
-    @cached_property
-    def _played_s(self) -> Callable[[float, float], float]:
-        """The time of the calls in order at a clock share and a host factor; each played once."""
-        return cache(
-            lambda share, host: eager_time_s(self.timed.steps(self.slower_by(share), host))
-        )
-
-    def energy_j(self, share: float) -> float | None:
+    def energy_at(self, share: float) -> float | None:
         """Return E = P_base · T + Σ D; None where the board has no power readings."""
-        base_w = self.inputs.calibration.base_power_w
+        base_w = self.base_power_w
         if base_w is None or (self.costed and not self.dynamic_j):
             return None
-        return base_w * self.time_s(share) + self.load.energy_j(share)
+        return base_w * self.time_at(share) + self.load.energy_j(share)
 
-    def clock_share(self, limit_w: float | None) -> float:
-        if not limit_w or self.energy_j(1.0) is None:
+    def share_at(self, limit_w: float | None) -> float:
+        """Return the share of the highest clock at which the pass keeps to a power limit."""
+        if not limit_w or self.energy_at(1.0) is None:
             return 1.0
-        base_w = self.inputs.calibration.base_power_w or 0.0
+        base_w = self.base_power_w or 0.0
 
         def power_w(share: float) -> float:
-            time_s = self.time_s(share)
+            time_s = self.time_at(share)
             return base_w + self.load.energy_j(share) / time_s if time_s else 0.0
 
         return clock_share(power_w, limit_w)
 
+    # At the clock of the pass
 
-def _host_widths_s(sum_: _Sum, share: float, time_s: float) -> Interval:
-    """Return how much shorter and longer an uneven host may make a pass (seconds).
+    @cached_property
+    def share(self) -> float:
+        return self.share_at(self.inputs.limit_w)
 
-    The host is faster or slower by the same factor in all calls; a pass is never shorter than its
-    device time.
-    """
-    ratios = sum_.inputs.host_ratios
-    if ratios is None or is_one_graph(sum_.mode) or sum_.inputs.device.type == "cpu":
-        return 0.0, 0.0  # nor is the pass played twice more for nothing
-    error = host_error(ratios)
-    slower = math.exp(error)
-    return time_s - sum_.time_s(share, 1 / slower), sum_.time_s(share, slower) - time_s
+    @cached_property
+    def time_s(self) -> float:
+        return self.time_at(self.share)
 
+    @cached_property
+    def energy_j(self) -> float | None:
+        return self.energy_at(self.share)
 
-def _widths(sum_: _Sum, share: float, host_s: Interval) -> tuple[Interval, Interval]:
-    """Return how far the 95 % intervals of time and energy reach either way, in logarithms.
+    @property
+    def base_power_w(self) -> float | None:
+        return self.inputs.calibration.base_power_w
 
-    They join the widths of the operators' costs, of estimates, of factors that brought costs from
-    other boards, of base power (for the energy), of the host (`host_s`, during which base power
-    flows) and, for the time, of a power limit kept a little lower and of kernels that start
-    earlier: what these take of the energy, models' errors hold, which come later.
-    """
-    inputs = sum_.inputs
-    time_s, energy_j = sum_.time_s(share), sum_.energy_j(share)
-    limit_s = 0.0
-    if share < 1 and inputs.limit_w is not None:
-        limit_s = sum_.time_s(sum_.clock_share(inputs.limit_w * (1 - LIMIT_TOLERANCE))) - time_s
-    base_w = inputs.calibration.base_power_w or 0.0
-    low_high = inputs.calibration.base_power_interval_w
-    base_j = (low_high[1] - low_high[0]) / 2 * time_s if low_high else 0.0
-    guessed_s, guessed_j = _estimates_reach(sum_)
-    brought_s, brought_j = _brought_widths(sum_)
-    own_s, own_j = _own_widths(sum_)
-    host_j = host_s[0] * base_w, host_s[1] * base_w
-    started_s = sum_.started_earlier_s, 0.0
-    return (
-        _logarithms(time_s, math.hypot(own_s, limit_s, brought_s), host_s, guessed_s, started_s),
-        _logarithms(energy_j, math.hypot(own_j, base_j, brought_j), host_j, guessed_j),
-    )
+    @property
+    def host_bound(self) -> bool:
+        """Whether the device waits for the host."""
+        excess = 1 + HOST_BOUND_EXCESS
+        return not is_one_graph(self.mode) and self.time_s > self.device_at(self.share) * excess
+
+    @cached_property
+    def dark(self) -> list[str]:
+        """The configurations (keys) that have a time and no energy, where energy is known."""
+        known = self.energy_j is not None
+        return [key for key in self.costed if known and key not in self.dynamic_j]
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.costed) == len(self.pass_.counts) and not self.dark
+
+    @property
+    def transition_s(self) -> float:
+        """What a pass takes between its kernels, and for what the L2 writes back."""
+        return self.timed.transition_s
+
+    @property
+    def waiting_s(self) -> float:
+        """How long the device waits for the host."""
+        return self.time_s - self.device_at(self.share)
+
+    @cached_property
+    def call_s(self) -> dict[str, float]:
+        """The device time of one call of each configuration (key) that has one."""
+        calls = self.timed.calls
+        return {c.key: c.device_s * self.scalings[c.key].time(self.share) for c in calls}
+
+    @cached_property
+    def call_j(self) -> dict[str, float]:
+        """The dynamic energy of one call of each configuration (key) that has one."""
+        dynamic_j = self.dynamic_j.items()
+        return {key: j * self.scalings[key].energy(self.share) for key, j in dynamic_j}
+
+    @cached_property
+    def kernels(self) -> int:
+        """The kernels of the calls that have a cost; one a call where nobody counted them."""
+        counted = {k: 1 if c.kernels is None else c.kernels for k, c in self.costed.items()}
+        return sum(self.pass_.counts[key] * count for key, count in counted.items())
+
+    @property
+    def kernel_s(self) -> float | None:
+        """The mean device time of a kernel; None where there is none."""
+        return self.device_at(self.share) / self.kernels if self.kernels else None
+
+    # How far the 95 % intervals reach either way: their logarithms, but for the error of a sum
+    # that other models show. They join the widths of the operators' costs, of estimates, of
+    # factors that brought costs from other boards, of base power (for the energy), of the host
+    # (during which base power flows) and, for the time, of a power limit kept a little lower and
+    # of kernels that start earlier: what these take of the energy, models' errors hold.
+
+    @cached_property
+    def host_widths_s(self) -> Interval:
+        """How much shorter and longer an uneven host may make the pass.
+
+        The host is faster or slower by the same factor in all calls; a pass is never shorter than
+        its device time.
+        """
+        ratios = self.inputs.host_ratios
+        if ratios is None or is_one_graph(self.mode) or self.inputs.device.type == "cpu":
+            return 0.0, 0.0
+        slower = math.exp(host_error(ratios))
+        shorter_s, longer_s = (self.time_at(self.share, by) for by in (1 / slower, slower))
+        return self.time_s - shorter_s, longer_s - self.time_s
+
+    @cached_property
+    def widths_time(self) -> Interval:
+        limit_s = started_s = 0.0
+        if self.share < 1 and self.inputs.limit_w is not None:
+            lower = self.share_at(self.inputs.limit_w * (1 - LIMIT_TOLERANCE))
+            limit_s = self.time_at(lower) - self.time_s
+        if self.inputs.device.type == "cuda" and is_one_graph(self.mode):
+            started_s = STARTED_EARLIER_S * self.kernels
+        counts, brought = self.pass_.counts, self.inputs.brought
+        costs = {key: cost.time_s for key, cost in self.costed.items() if cost.time_s is not None}
+        own_s = sum_half_width((counts[key], costs[key]) for key in self._measured)
+        brought_s = shared_half_width(
+            (counts[k] * costs[k].mean, brought[k].time) for k in costs if k in brought
+        )
+        half_width = math.hypot(own_s, limit_s, brought_s)
+        guessed_s, _ = self._estimates_reach
+        return _logarithms(self.time_s, half_width, self.host_widths_s, guessed_s, (started_s, 0.0))
+
+    @cached_property
+    def widths_energy(self) -> Interval:
+        base_w = self.base_power_w or 0.0
+        low_high = self.inputs.calibration.base_power_interval_w
+        base_j = (low_high[1] - low_high[0]) / 2 * self.time_s if low_high else 0.0
+        counts, brought = self.pass_.counts, self.inputs.brought
+        energies = ((key, cost.dynamic_energy_j) for key, cost in self.costed.items())
+        costs = {key: energy for key, energy in energies if energy is not None}
+        own_j = sum_half_width((counts[key], costs[key]) for key in self._measured if key in costs)
+        brought_j = shared_half_width(
+            (counts[k] * costs[k].mean, brought[k].dynamic_energy) for k in costs if k in brought
+        )
+        half_width = math.hypot(own_j, base_j, brought_j)
+        shorter_s, longer_s = self.host_widths_s
+        _, guessed_j = self._estimates_reach
+        return _logarithms(
+            self.energy_j, half_width, (shorter_s * base_w, longer_s * base_w), guessed_j
+        )
+
+    @cached_property
+    def _measured(self) -> list[str]:
+        return [key for key, cost in self.costed.items() if not cost.is_estimated]
+
+    @cached_property
+    def _estimates_reach(self) -> tuple[Interval, Interval]:
+        """How far estimates may lessen and raise the time (seconds) and energy (joules)."""
+        costs = {key: cost for key, cost in self.costed.items() if cost.is_estimated}
+        if self.inputs.estimates is None or not costs:
+            return (0.0, 0.0), (0.0, 0.0)
+        asked = {key: float(self.pass_.counts[key]) for key in costs}
+        half_s, half_j = self.inputs.estimates.half_widths(asked, self.base_power_w)
+        time_s = math.fsum(n * mean_of(costs[key].time_s) for key, n in asked.items())
+        dynamic_j = math.fsum(n * mean_of(costs[key].dynamic_energy_j) for key, n in asked.items())
+        energy_j = dynamic_j + (self.base_power_w or 0.0) * time_s
+        return _either_way(time_s, half_s), _either_way(energy_j, half_j or 0.0)
 
 
 def _logarithms(value: float | None, half_width: float, *reaches: Interval) -> Interval:
@@ -697,46 +582,6 @@ def _logarithms(value: float | None, half_width: float, *reaches: Interval) -> I
     below = (math.log1p(-min(less / value, MOST_SAVED)) for less, _ in reaches)
     above = (math.log1p(more / value) for _, more in reaches)
     return math.hypot(half_width / value, *below), math.hypot(half_width / value, *above)
-
-
-def _own_widths(sum_: _Sum) -> tuple[float, float]:
-    counts = sum_.pass_.counts
-    measured = {key: cost for key, cost in sum_.costed.items() if not cost.is_estimated}
-    return (
-        sum_half_width((counts[k], c.time_s) for k, c in measured.items() if c.time_s is not None),
-        sum_half_width(
-            (counts[k], c.dynamic_energy_j)
-            for k, c in measured.items()
-            if c.dynamic_energy_j is not None
-        ),
-    )
-
-
-def _brought_widths(sum_: _Sum) -> tuple[float, float]:
-    counts, brought = sum_.pass_.counts, sum_.inputs.brought
-    ours = {key: cost for key, cost in sum_.costed.items() if key in brought}
-    seconds = ((counts[k] * c.time_s.mean, brought[k].time) for k, c in ours.items() if c.time_s)
-    joules = (
-        (counts[k] * c.dynamic_energy_j.mean, brought[k].dynamic_energy)
-        for k, c in ours.items()
-        if c.dynamic_energy_j is not None
-    )
-    return shared_half_width(seconds), shared_half_width(joules)
-
-
-def _estimates_reach(sum_: _Sum) -> tuple[Interval, Interval]:
-    """Return how far estimates may lessen and raise the time (seconds) and energy (joules)."""
-    counts, inputs = sum_.pass_.counts, sum_.inputs
-    costs = {key: cost for key, cost in sum_.costed.items() if cost.is_estimated}
-    if inputs.estimates is None or not costs:
-        return (0.0, 0.0), (0.0, 0.0)
-    base_w = inputs.calibration.base_power_w
-    asked = {key: float(counts[key]) for key in costs}
-    half_s, half_j = inputs.estimates.half_widths(asked, base_w)
-    time_s = math.fsum(n * mean_of(costs[key].time_s) for key, n in asked.items())
-    dynamic_j = math.fsum(n * mean_of(costs[key].dynamic_energy_j) for key, n in asked.items())
-    energy_j = dynamic_j + (base_w or 0.0) * time_s
-    return _either_way(time_s, half_s), _either_way(energy_j, half_j or 0.0)
 
 
 def _either_way(value: float, half_width: float) -> Interval:
@@ -803,31 +648,30 @@ class Schedule:
     base_power_w: float | None
 
 
-def schedule(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Schedule:
-    """Return the schedule of the pass that `compose_pass` predicts from the same inputs."""
-    parts = break_down(pass_, mode, inputs)
-    timed = timed_pass(pass_, mode, inputs)
+def schedule(sum_: PassSum) -> Schedule:
+    """Return the calls of a predicted pass (`Prediction.total`), one after the other."""
+    pass_, timed, inputs = sum_.pass_, sum_.timed, sum_.inputs
     found = [(call, n) for n, call in zip(pass_.order, timed.order, strict=True) if call]
-    issued = not is_one_graph(mode) and inputs.device.type != "cpu"
+    issued = not is_one_graph(sum_.mode) and inputs.device.type != "cpu"
     steps = [
         Step(
-            parts.call_s[each.key] + each.transition_s,
+            sum_.call_s[each.key] + each.transition_s,
             each.host_s if issued else 0.0,
             each.synchronises and issued,
         )
         for each, _ in found
     ]
     steady = steady_pass(steps)
-    end_s = steady.end_s if issued else steady.end_s + parts.waiting_s
+    end_s = steady.end_s if issued else steady.end_s + sum_.waiting_s
     slots = tuple(
         Slot(pass_.calls[place], span, each.transition_s)
         for (each, place), span in zip(found, steady.spans, strict=True)
     )
     costs = {
-        key: _cost(inputs.costs[key], mode, time_s, parts.call_j.get(key))
-        for key, time_s in parts.call_s.items()
+        key: _cost(inputs.costs[key], sum_.mode, time_s, sum_.call_j.get(key))
+        for key, time_s in sum_.call_s.items()
     }
-    return Schedule(slots, costs, steady.start_s, end_s, issued, parts.base_power_w)
+    return Schedule(slots, costs, steady.start_s, end_s, issued, sum_.base_power_w)
 
 
 def _cost(cost: Cost, mode: Mode, time_s: float, dynamic_j: float | None) -> CallCost:
@@ -865,30 +709,12 @@ def shortfall(found: Prediction) -> str | None:
         bound = f"at least {show(found.time_s, 's')}"
     else:
         bound = f"at least {show(found.energy_j, 'J')}"
-    return "; ".join((bound, *_reasons(found)))
-
-
-def _reasons(found: Prediction) -> list[str]:
-    said, calls = [], len(found.workload.calls)
-    if found.lacking:
-        share = math.fsum(each.share_time for each in found.lacking)
-        lacking = sum(each.count for each in found.lacking)
-        said.append(
-            f"{lacking} of {plural(calls, 'call')} ({_estimated(share)} of the time) "
-            f"{_are(lacking)} neither measured nor estimated"
-        )
-    if unsupported := sum(found.workload.unsupported.values()):
-        said.append(
-            f"{plural(unsupported, 'further call')} {_are(unsupported)} described by no operator"
-        )
-    if found.energy_j is not None and (dark := sum(each.count for each in found.dark)):
-        said.append(f"the energy of {dark} of {plural(calls, 'call')} is not measured")
-    return said
-
-
-def _estimated(share: float) -> str:
-    return "less than 0.1 %" if share < 0.001 else f"an estimated {show_share(share)}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
+    share = show_share(math.fsum(each.share_time for each in found.lacking))
+    lacks = {
+        f"a cost (an estimated {share} of the time)": sum(s.count for s in found.lacking),
+        "a description": sum(found.workload.unsupported.values()),
+        "a measured energy": sum(s.count for s in found.dark),
+    }
+    calls = sum((len(found.workload.calls), lacks["a description"]))
+    without = ", ".join(f"{count} without {what}" for what, count in lacks.items() if count)
+    return f"{bound}; of {plural(calls, 'call')} {without}"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from opdb.derive.runs import RunCost
 from opdb.errors import InputError
-from opdb.predict.compose import Breakdown, Prediction, Schedule
+from opdb.predict.compose import Prediction, Schedule, Slot
 from opdb.records import Call, Configuration, Cost, Json, Quantity, Workload, positive_interval
 
 # Figures for decisions: throughput, energy per sample, price of a million samples.
@@ -219,7 +219,7 @@ def _values(spec: Mapping[str, Json]) -> Json:
 # wide than too narrow.
 
 
-WAITING = "waiting"
+WAITING = "waits for the host"
 
 
 @dataclass(frozen=True)
@@ -285,19 +285,6 @@ class OperatorChange:
     energy_j: Change
 
 
-@dataclass
-class _Part:
-    """The calls of one group: time (s), energy (J), and squares of their half widths."""
-
-    operator: str
-    configuration: Configuration | None
-    calls: int = 0
-    time_s: float = 0.0
-    time_square: float = 0.0
-    energy_j: float | None = 0.0
-    energy_square: float = 0.0
-
-
 def operator_changes(
     before: Schedule, after: Schedule, samples: tuple[int, int] = (1, 1)
 ) -> list[OperatorChange]:
@@ -308,18 +295,25 @@ def operator_changes(
     its `samples`.
     """
     same = before.costs.keys() == after.costs.keys()
-    parts = [_parts(schedule, same) for schedule in (before, after)]
+    sides = [
+        {
+            each.operator if each.configuration is None else each.configuration.key: each
+            for each in _operators(schedule, same, 1 / count)
+        }
+        for schedule, count in zip((before, after), samples, strict=True)
+    ]
     found = []
-    for key in dict.fromkeys([*parts[0], *parts[1]]):
-        each = [part.get(key) for part in parts]
+    for name in dict.fromkeys([*sides[0], *sides[1]]):
+        each = [side.get(name) for side in sides]
         one = next(part for part in each if part is not None)
-        times, energies = (
-            Change(*(_amount(part, count, get) for part, count in zip(each, samples, strict=True)))
-            for get in (_time, _energy)
-        )
-        calls = tuple(0 if part is None else part.calls for part in each)
         found.append(
-            OperatorChange(one.operator, one.configuration, (calls[0], calls[1]), times, energies)
+            OperatorChange(
+                one.operator,
+                one.configuration,
+                (each[0].calls if each[0] else 0, each[1].calls if each[1] else 0),
+                Change(*(None if part is None else part.time_s for part in each)),
+                Change(*(None if part is None else part.energy_j for part in each)),
+            )
         )
     return sorted(found, key=lambda row: abs(row.time_s.difference), reverse=True)
 
@@ -341,58 +335,63 @@ def cost_changes(
     return sorted(found, key=lambda row: abs(math.log(row.time_s.ratio or 1)), reverse=True)
 
 
-def _parts(schedule: Schedule, by_configuration: bool) -> dict[str, _Part]:
-    """Return the groups of a pass by configuration (key) or kind, and its waiting."""
-    parts: dict[str, _Part] = {}
-    counts: dict[tuple[str, str], int] = defaultdict(int)
-    base_w = schedule.base_power_w
-    busy_s = 0.0
+@dataclass(frozen=True)
+class _Operator:
+    """What the calls of one configuration, or of one kind, take in one pass."""
+
+    operator: str
+    configuration: Configuration | None
+    calls: int
+    time_s: Amount
+    energy_j: Amount | None
+
+
+def _operators(schedule: Schedule, by_configuration: bool, per: float) -> Iterator[_Operator]:
+    """Yield what a pass's calls take, times `per`, by configuration or kind; then its waiting."""
+    groups: dict[str, list[Slot]] = defaultdict(list)
     for slot in schedule.slots:
-        configuration = slot.call.configuration
-        name = configuration.key if by_configuration else configuration.title
-        known = configuration if by_configuration else None
-        part = parts.setdefault(name, _Part(configuration.title, known))
-        part.calls += 1
-        part.time_s += slot.device_s
-        busy_s += slot.device_s
-        dynamic = schedule.costs[configuration.key].dynamic_energy_j
-        if base_w is None or dynamic is None or part.energy_j is None:
-            part.energy_j = None
-        else:
-            part.energy_j += base_w * slot.device_s + dynamic.mean
-        counts[name, configuration.key] += 1
-    for (name, key), count in counts.items():
-        cost = schedule.costs[key]
-        time_half = count * (cost.time_s.half_width or 0.0)
-        energy_half = count * ((cost.dynamic_energy_j and cost.dynamic_energy_j.half_width) or 0.0)
-        parts[name].time_square += time_half**2
-        parts[name].energy_square += ((base_w or 0.0) * time_half) ** 2 + energy_half**2
-    waiting_s = schedule.end_s - schedule.start_s - busy_s
+        of = slot.call.configuration
+        groups[of.key if by_configuration else of.title].append(slot)
+    for slots in groups.values():
+        of = slots[0].call.configuration
+        time_s, energy_j = (
+            None if each is None else each.times(per) for each in _amounts(slots, schedule)
+        )
+        assert time_s is not None
+        known = of if by_configuration else None
+        yield _Operator(of.title, known, len(slots), time_s, energy_j)
+    waiting_s = schedule.end_s - schedule.start_s - sum(s.device_s for s in schedule.slots)
     if waiting_s > 0:
-        waiting_j = None if base_w is None else base_w * waiting_s
-        parts[WAITING] = _Part("waits for the host", None, 0, waiting_s, 0.0, waiting_j)
-    return parts
+        base_w = schedule.base_power_w
+        waiting_j = None if base_w is None else Amount(base_w * waiting_s).times(per)
+        yield _Operator(WAITING, None, 0, Amount(waiting_s).times(per), waiting_j)
 
 
-def _time(part: _Part) -> tuple[float, float]:
-    return part.time_s, math.sqrt(part.time_square)
+def _amounts(slots: Sequence[Slot], schedule: Schedule) -> tuple[Amount, Amount | None]:
+    """Return the time and energy of some slots; calls of one configuration err alike."""
+    base_w = schedule.base_power_w
+    counts = Counter(slot.call.configuration.key for slot in slots)
+    time_s = sum(slot.device_s for slot in slots)
+    costs = {key: schedule.costs[key] for key in counts}
+    halves_s = {key: n * (costs[key].time_s.half_width or 0.0) for key, n in counts.items()}
+    time = _amount(time_s, math.sqrt(sum(half**2 for half in halves_s.values())))
+    dynamic = {key: cost.dynamic_energy_j for key, cost in costs.items()}
+    if base_w is None or any(each is None for each in dynamic.values()):
+        return time, None
+    metered = {key: each for key, each in dynamic.items() if each is not None}
+    energy_j = sum(
+        base_w * slot.device_s + metered[slot.call.configuration.key].mean for slot in slots
+    )
+    squares = sum(
+        (base_w * halves_s[key]) ** 2 + (n * (metered[key].half_width or 0.0)) ** 2
+        for key, n in counts.items()
+    )
+    return time, _amount(energy_j, math.sqrt(squares))
 
 
-def _energy(part: _Part) -> tuple[float, float] | None:
-    return None if part.energy_j is None else (part.energy_j, math.sqrt(part.energy_square))
-
-
-def _amount(
-    part: _Part | None, samples: int, get: Callable[[_Part], tuple[float, float] | None]
-) -> Amount | None:
-    found = None if part is None else get(part)
-    if found is None:
-        return None
-    value, half = found
-    # waiting has no width of its own: it follows from everything else
-    has = part is not None and part.calls and value > 0
-    interval = positive_interval(value, half / value, half / value) if has else None
-    return Amount(value, interval).times(1 / samples)
+def _amount(value: float, half: float) -> Amount:
+    interval = positive_interval(value, half / value, half / value) if value > 0 else None
+    return Amount(value, interval)
 
 
 # A prediction layer by layer: time and energy of each module's calls, and of the rest.
@@ -407,35 +406,22 @@ class Layer:
 
     Times and energies are those of all `count` calls; None where they have none. `share_time` is
     of the pass's time. `energy_j` holds the base power that flows meanwhile, `dynamic_energy_j`
-    does not.
+    does not. Of what is no layer (several of them, or what a pass takes beside its calls) `path`
+    says what it is, and what it lacks is None.
     """
 
     path: str
-    configuration: Configuration
-    count: int
-    status: Status
-    time_s: float | None
-    share_time: float | None
-    energy_j: float | None
-    dynamic_energy_j: float | None
-
-    @property
-    def shape(self) -> list[int] | None:
-        return first_shape(self.configuration)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a pass that is no layer: its time, and its energy (None: unknown).
-
-    `count` is the number of its calls, None where it is beside them.
-    """
-
-    what: str
     time_s: float | None
     share_time: float | None
     energy_j: float | None
     count: int | None = None
+    configuration: Configuration | None = None
+    status: Status | None = None
+    dynamic_energy_j: float | None = None
+
+    @property
+    def shape(self) -> list[int] | None:
+        return None if self.configuration is None else first_shape(self.configuration)
 
 
 @dataclass(frozen=True)
@@ -446,42 +432,33 @@ class Layers:
     """
 
     layers: Sequence[Layer]
-    rest: Sequence[Part]
+    rest: Sequence[Layer]
     time_s: float | None
 
     def longest(self, number: int | None) -> list[Layer]:
         """Return the given number of layers that take longest, in their order; None: all."""
-        if number is None:
-            return list(self.layers)
         ranked = sorted(self.layers, key=lambda layer: layer.time_s or 0.0, reverse=True)
         kept = {id(layer) for layer in ranked[:number]}
         return [layer for layer in self.layers if id(layer) in kept]
 
-    def together(self, what: str, parts: Sequence[Layer | Part]) -> Part:
+    def together(self, what: str, parts: Sequence[Layer]) -> Layer:
         """Return several parts as one, which has no time or energy where none of them has any."""
         times = [each.time_s for each in parts if each.time_s is not None]
         energies = [each.energy_j for each in parts if each.energy_j is not None]
         time_s = math.fsum(times) if times else None
-        return Part(
-            what,
-            time_s,
-            _share(time_s, self.time_s),
-            math.fsum(energies) if energies else None,
-            sum(each.count or 0 for each in parts),
-        )
+        energy_j = math.fsum(energies) if energies else None
+        count = sum(each.count or 0 for each in parts)
+        return Layer(what, time_s, _share(time_s, self.time_s), energy_j, count)
 
 
-def layers(prediction: Prediction, found: Breakdown, calls: Sequence[Call]) -> Layers:
+def layers(prediction: Prediction, calls: Sequence[Call]) -> Layers:
     """Return a prediction layer by layer; `calls` are the workload's with their modules' paths."""
     check_layered(prediction)
-    _check_same(prediction, calls)
+    _check_same(prediction.workload, calls)
+    found = prediction.total
     estimated = {share.configuration.key for share in prediction.estimated}
-    counts: dict[tuple[str, str], int] = {}
-    configurations: dict[str, Configuration] = {}
-    for call in calls:
-        key = call.configuration.key
-        configurations[key] = call.configuration
-        counts[call.path or "", key] = counts.get((call.path or "", key), 0) + 1
+    configurations = {call.configuration.key: call.configuration for call in calls}
+    counts = Counter((call.path or "", call.configuration.key) for call in calls)
     is_known = prediction.energy_j is not None
     base_w = found.base_power_w if is_known else None
 
@@ -494,27 +471,30 @@ def layers(prediction: Prediction, found: Breakdown, calls: Sequence[Call]) -> L
         if time_s is not None:
             status = "estimated" if key in estimated else "measured"
         share = _share(time_s, prediction.time_s)
-        return Layer(path, configurations[key], count, status, time_s, share, energy_j, dynamic_j)
+        return Layer(path, time_s, share, energy_j, count, configurations[key], status, dynamic_j)
 
-    return Layers(
-        [layer(path, key, count) for (path, key), count in counts.items()],
-        rests(prediction, found),
-        prediction.time_s,
-    )
+    every = [layer(path, key, count) for (path, key), count in counts.items()]
+    return Layers(every, rests(prediction), prediction.time_s)
 
 
-def rests(prediction: Prediction, found: Breakdown) -> list[Part]:
-    base_w = None if prediction.energy_j is None else found.base_power_w
-
-    def rest(what: str, time_s: float) -> Part:
-        share = _share(time_s, prediction.time_s)
-        return Part(what, time_s, share, None if base_w is None else base_w * time_s)
-
-    device = prediction.device.type
-    waiting = "containers of modules" if device == "cpu" else "the device waits for the host"
+def rests(prediction: Prediction) -> list[Layer]:
+    """Return what a pass takes beside its calls: between kernels, and for its host."""
+    base_w = None if prediction.energy_j is None else prediction.total.base_power_w
+    is_cpu = prediction.device.type == "cpu"
     return [
-        rest("transitions between kernels", found.transition_s),
-        rest(waiting, found.waiting_s),
+        Layer(
+            what,
+            time_s,
+            _share(time_s, prediction.time_s),
+            None if base_w is None else base_w * time_s,
+        )
+        for what, time_s in (
+            ("transitions between kernels", prediction.total.transition_s),
+            (
+                "containers of modules" if is_cpu else "the device waits for the host",
+                prediction.total.waiting_s,
+            ),
+        )
     ]
 
 
@@ -542,18 +522,13 @@ def check_layered(prediction: Prediction) -> None:
         )
 
 
-def _check_same(prediction: Prediction, calls: Sequence[Call]) -> None:
-    """Check that calls are those of a prediction's workload, one by one, and have paths."""
-    workload = prediction.workload
-    of_both = zip(workload.calls, calls, strict=False)
-    apart = [n for n, (before, now) in enumerate(of_both) if before != now]
-    if apart or len(workload.calls) != len(calls):
-        place = apart[0] if apart else min(len(workload.calls), len(calls))
+def _check_same(workload: Workload, calls: Sequence[Call]) -> None:
+    """Check that calls are those of a predicted workload, and have paths."""
+    if tuple(calls) != tuple(workload.calls):
         raise InputError(
             f"{workload.name} calls something else here than what is stored and was predicted "
-            f"({workload.source} {workload.source_version}), from call {place + 1} of "
-            f"{len(workload.calls)} on: which layer a stored call belongs to is not guessed; "
-            "opdb harvest --anew, with the same options, stores what it calls here"
+            f"({workload.source} {workload.source_version}); opdb harvest --anew, with the same "
+            "options, stores what it calls here"
         )
     if any(call.path is None for call in calls):
         raise InputError(f"{workload.name}: which modules make its calls is not known")

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,10 +17,7 @@ from opdb.derive.costs import host_quantities
 from opdb.derive.quiet import (
     LEAST_SHARE,
     CallForm,
-    HostFactor,
-    Slowdown,
     host_factor,
-    host_slowdown_in,
 )
 from opdb.derive.runs import Launches, RunCost, compare_launches
 from opdb.errors import InputError, UnknownNameError
@@ -31,19 +27,20 @@ from opdb.memory import Memory, memory_of
 from opdb.models.catalogue import asked_as
 from opdb.predict.board_data import BoardData
 from opdb.predict.compose import (
-    Breakdown,
+    PassSum,
     Prediction,
-    Schedule,
-    break_down,
-    compose,
     compose_pass,
-    schedule,
-    time_on_host_s,
-    with_intervals,
+    inputs_in_pass,
 )
 from opdb.predict.generation import Interpolated, between, in_part_between, read_bytes, standing
 from opdb.predict.intervals import PeerRatio
-from opdb.predict.timeline import EstimatedCosts, PeerRatios, is_one_graph
+from opdb.predict.timeline import (
+    EstimatedCosts,
+    Pass,
+    PeerRatios,
+    PredictionInputs,
+    is_one_graph,
+)
 from opdb.records import (
     CAPTURED_MODE,
     COMPILED_MODES,
@@ -116,25 +113,12 @@ def _of_this_machine(known: Mapping[str, str]) -> str | None:
 
     None where there is none, or where no choice is.
     """
-    if len(known) < 2 or not _has_driver():
+    if len(known) < 2:
         return None
     from opdb.meters.nvml import gpu_names
 
     here = gpu_names()
     return next((slug for slug, name in known.items() if name in here), None)
-
-
-def _has_driver() -> bool:
-    """Whether this machine may have NVIDIA's driver: to ask it takes a moment to import."""
-    if sys.platform != "linux":
-        return True
-    import ctypes
-
-    try:
-        ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return False
-    return True
 
 
 # The answer for a workload: its prediction, and the measured run beside it.
@@ -246,16 +230,12 @@ at most. So it takes seconds, and no single call counts for much."""
 class OnHost:
     """What a pass takes where a calibrated host issues it, in quiet moments.
 
-    `factor` is how many times as long that host takes as the board's. `slowdown` is how much slower
-    than quiet it was when it was calibrated, and `slowed_s` the pass at its median then; None where
-    that is not known.
+    `factor` is how many times as long that host takes as the board's.
     """
 
-    factor: HostFactor
+    factor: float
     calibrated_at: str
     time_s: float
-    slowdown: Slowdown | None
-    slowed_s: float | None
 
 
 class CalibratedHost:
@@ -264,10 +244,6 @@ class CalibratedHost:
     def __init__(self, store: Store, calibration: HostCalibration) -> None:
         self.calibration = calibration
         self.workloads = store.workloads_by_key(calibration.workloads)
-
-    @cached_property
-    def slowdown(self) -> Slowdown | None:
-        return host_slowdown_in(self.calibration.visits)
 
     @cached_property
     def times_s(self) -> Mapping[CallForm, float]:
@@ -354,7 +330,7 @@ class Predictor(BoardData):
         super().__init__(store, device, settings)
         as_learned = self.usual.settings == DEFAULT_SETTINGS
         self._peers = Peers(self.usual, as_learned=as_learned)
-        self._basis = self.basis_with_estimates if estimates else self.basis_with_steps
+        self._estimates = estimates
         self._best_board = cache(self.best_board)
         self._measured_of = cache(lambda workloads: self.measured(_called(workloads)))
         self._pass_on = cache(self._find_pass)
@@ -419,14 +395,14 @@ class Predictor(BoardData):
         if board is None:
             run = None if self.algorithm else self.measured_in(mode).get(workload.key)
             board = self._best_board(workload) if run is None else run.board
-        measured, basis = self.basis(workload, board), self._basis(workload, board)
+        basis = self.full_basis(workload, board, learned=self._estimates)
         ratios, host_ratios = self._peers.evidence(workload, mode)
-        inputs = basis.inputs
-        if not is_one_graph(mode):
-            inputs = replace(inputs, host_ratios=host_ratios)
-        found = with_intervals(compose_pass(basis.pass_, mode, inputs), ratios)
+        inputs = self.in_mode(basis.inputs, basis.pass_, mode)
+        inputs = replace(inputs, peer_ratios=ratios, host_ratios=host_ratios)
+        found = compose_pass(basis.pass_, mode, inputs)
         found = replace(found, workload=workload, notes=(*found.notes, *basis.notes))
-        brought = sum(basis.pass_.counts[key] for key in measured.inputs.brought)
+        measured = (key for key in inputs.brought if not inputs.costs[key].is_estimated)
+        brought = sum(basis.pass_.counts[key] for key in measured)
         return replace(
             self._compared(found),
             refused=basis.refused,
@@ -483,7 +459,7 @@ class Predictor(BoardData):
         costs = self.costs_on(board, called) if in_part else self.own(called, board)
         return look(rungs, costs, dict(sizes))
 
-    def _host_factor(self, host: CalibratedHost, board: str) -> HostFactor | None:
+    def _host_factor(self, host: CalibratedHost, board: str) -> float | None:
         times_s = self.host_times_s(_called(host.workloads), board)
         return host_factor(host.times_s, times_s, map(_counts, host.workloads))
 
@@ -493,43 +469,26 @@ class Predictor(BoardData):
         None where the pass waits neither for that host nor for the board's, where a part of it has
         no cost, and where no factor between the two hosts is known.
         """
-        time_s, mode = prediction.time_s, prediction.mode
-        waits = not is_one_graph(mode) and self.device.type != "cpu"
-        if not waits or time_s is None or not prediction.time_complete:
+        waits = not is_one_graph(prediction.mode) and self.device.type != "cpu"
+        if not waits or prediction.time_s is None or not prediction.time_complete:
             return None
         factor = self.host_factor(host, prediction.board)
         if factor is None:
             return None
-        basis = self._basis(prediction.workload, prediction.board)
-
-        def on(times: float) -> float:
-            return time_on_host_s(basis.pass_, mode, basis.inputs, factor.factor * times)
-
-        slowdown = host.slowdown
-        slowed_s = None if slowdown is None else on(slowdown.median)
-        if not prediction.host_bound and max(on(1.0), slowed_s or 0.0) <= time_s:
+        time_s = prediction.total.time_at(prediction.total.share, factor)
+        if not prediction.host_bound and time_s <= prediction.time_s:
             return None
-        return OnHost(factor, host.calibration.measured_at, on(1.0), slowdown, slowed_s)
-
-    def breakdown(self, prediction: Prediction) -> Breakdown:
-        basis = self._basis(prediction.workload, prediction.board)
-        return break_down(basis.pass_, prediction.mode, basis.inputs)
-
-    def schedule(self, prediction: Prediction) -> Schedule:
-        basis = self._basis(prediction.workload, prediction.board)
-        return schedule(basis.pass_, prediction.mode, basis.inputs)
+        return OnHost(factor, host.calibration.measured_at, time_s)
 
     def _as_compiled(self, workload: Workload) -> Workload:
         check_compiled(workload.name, "compile", workload.phase, workload.autocast)
         found = self.compiled(workload)
         if found is None:
-            name, slug = workload.name, self.device.slug
-            known = "; ".join(dict.fromkeys(map(_at, self.all_compiled(name))))
+            words = ["harvest", workload.name, *asked_as(workload)]
             raise InputError(
-                f"the compiled calls of {name} on {slug!r} {_at(workload)} are not known"
-                + (f", only {known}" if known else "")
-                + f": run opdb {shlex.join(['harvest', name, *asked_as(workload)])} --mode compile "
-                "there, then opdb bench fused enter_graph"
+                f"the compiled calls of {workload.name} on {self.device.slug!r} at batch "
+                f"{workload.batch_size} in {workload.dtype} are not known: run opdb "
+                f"{shlex.join(words)} --mode compile there, then opdb bench fused enter_graph"
             )
         return found
 
@@ -544,11 +503,11 @@ class Predictor(BoardData):
             for each in self.groups(mode)
             if not names or each.name in names
         ]
-        if not names:
-            for mode in modes:
-                self.read_runs(mode)
         workloads = self.workloads_of([each.key for _, each in asked])
-        self.read_costs(workloads)
+        called: dict[str, list[Workload]] = {}
+        for workload, (_, each) in zip(workloads, asked, strict=True):
+            called.setdefault(each.board, []).append(workload)
+        self.read_costs(called)
         found = [
             self.answer(workload, mode, each.board)
             for workload, (mode, each) in zip(workloads, asked, strict=True)
@@ -563,8 +522,8 @@ class Predictor(BoardData):
         `instead` holds the estimates of them that take their place.
         """
         board = self.measured_in(mode)[workload.key].board
-        inputs = self.inputs(workload, board, left_out)
-        return self._compared(compose(workload, mode, replace(inputs, estimates=instead)))
+        inputs = replace(self.inputs(workload, board, left_out), estimates=instead)
+        return self._composed(workload, mode, inputs)
 
     def transfers(self, names: Collection[str]) -> list[Transfer]:
         """Predict every measured run from each other board's costs alone, where these cover it."""
@@ -598,7 +557,7 @@ class Predictor(BoardData):
             calibration = replace(own, base_power_w=watts)
             inputs = self.inputs_of(workload, board, calibration, taken, timed_on=origin)
             inputs = replace(inputs, brought={key: each for key in taken for each in by})
-            return self._compared(compose(workload, mode, inputs))
+            return self._composed(workload, mode, inputs)
 
         return Transfer(origin, by, answer(base_w, raw), answer(here_w, brought, by))
 
@@ -609,6 +568,11 @@ class Predictor(BoardData):
             for workload in self.workloads_of(list(self.measured_in(mode)))
             if not names or workload.name in names
         ]
+
+    def _composed(self, workload: Workload, mode: Mode, inputs: PredictionInputs) -> Answer:
+        pass_ = Pass(workload)
+        inputs = self.in_mode(inputs, pass_, mode)
+        return self._compared(compose_pass(pass_, mode, inputs_in_pass(pass_, inputs)))
 
     def _compared(self, prediction: Prediction) -> Answer:
         workload, mode, board = prediction.workload, prediction.mode, prediction.board
@@ -657,10 +621,6 @@ def check_forced(algorithm: str, model: str, mode: Mode, phase: Phase) -> None:
             f"{model}'s {phase} cannot be predicted under the algorithm {algorithm!r}: algorithms "
             "are forced in forward passes alone; use --phase inference"
         )
-
-
-def _at(workload: Workload) -> str:
-    return f"at batch {workload.batch_size} in {workload.dtype}"
 
 
 # The regimes in which sums of operators err in different ways: how work is issued × batch size.
@@ -714,7 +674,6 @@ class Peers:
         self._data = data
         self._as_learned = as_learned
         self._weighted_calls = cache(weighted_calls)
-        self._read: set[tuple[str, str]] = set()
 
     def evidence(self, workload: Workload, mode: Mode) -> tuple[PeerRatios, tuple[float, ...]]:
         """Compare predictions of the other models most like a workload with their measured runs.
@@ -751,13 +710,10 @@ class Peers:
         self, others: Sequence[MeasuredWorkload], mode: Mode
     ) -> dict[str, RunRatio | None]:
         workloads = self._data.workloads_of([each.key for each in others])
-        called: dict[str, set[str]] = {}
+        called: dict[str, list[Workload]] = {}
         for workload, each in zip(workloads, others, strict=True):
-            if (workload.key, each.board) not in self._read:
-                self._read.add((workload.key, each.board))
-                keys = (c.key for c in workload.occurrences())
-                called.setdefault(each.board, set()).update(keys)
-        self._data.read_costs_on(called)
+            called.setdefault(each.board, []).append(workload)
+        self._data.read_costs(called)
         return {
             each.key: self._compare(workload, mode, each.board)
             for workload, each in zip(workloads, others, strict=True)
@@ -765,14 +721,13 @@ class Peers:
 
     def _compare(self, workload: Workload, mode: Mode, board: str) -> RunRatio | None:
         basis = self._data.basis(workload, board)
-        found = compose_pass(basis.pass_, mode, basis.inputs)
-        if not found.time_s or found.missing or workload.unsupported:
-            return None
+        found = PassSum(basis.pass_, mode, self._data.in_mode(basis.inputs, basis.pass_, mode))
         measured = self._data.run_cost(workload, mode, board)
-        if measured is None:
+        lacks = not found.is_whole or bool(workload.unsupported)
+        if measured is None or lacks or not found.time_s:
             return None
         # A processor is its own host.
-        waits = found.host_bound and found.device.type != "cpu"
+        waits = found.host_bound and self._data.device.type != "cpu"
         energy = None
         if measured.energy_j is not None and found.energy_j is not None:
             base_w = self._data.base_power_w(board) or 0.0

@@ -59,8 +59,7 @@ class EstimatedCosts(Protocol):
 class PredictionInputs:
     """The inputs of a prediction: one board's costs by configuration key, and its calibration.
 
-    `host_s` returns the board's usual host times by `issued_as` and form, for calls without their
-    own (reading them takes as long as a prediction, and a CUDA graph waits for no host);
+    `host_s` are the board's usual host times by `issued_as` and form, for calls without their own;
     `resident_bytes` is how much its L2 keeps from one pass to the next, `kept_limit_w` the power at
     which the board was seen to keep under its limit (None: at the limit itself), `memory_rate` the
     bytes that its memory reads and writes in a second (None: not known). `notes`
@@ -76,7 +75,7 @@ class PredictionInputs:
     board: str
     calibration: Calibration
     costs: Mapping[str, Cost]
-    host_s: Callable[[], Mapping[tuple[str, Form], float]] = dict
+    host_s: Mapping[tuple[str, Form], float] = field(default_factory=dict)
     peer_ratios: PeerRatios = field(default_factory=PeerRatios)
     resident_bytes: float | None = None
     kept_limit_w: float | None = None
@@ -564,7 +563,7 @@ class HostTimes:
             for form, quantity in cost.host_time_s.items() if _is_measured(cost) else ():
                 seen[configuration.issued_as, form].append(quantity.mean)
         own = {key: statistics.median(values) for key, values in seen.items()}
-        self._of_kind = {**inputs.host_s(), **own}
+        self._of_kind = {**inputs.host_s, **own}
 
     def own(self, call: Call) -> Quantity | None:
         cost = self._costs.get(call.configuration.key)

@@ -157,7 +157,7 @@ def stored_rows(
         and (not batch_sizes or workload.batch_size in batch_sizes)
     }
     workloads = [w for w in store.workloads(phase="inference") if w.key in wanted]
-    predictor.read_costs(workloads)
+    predictor.read_costs(dict.fromkeys(predictor.boards, workloads))
     rows = []
     for board in store.boards(slug):
         own = [w for w in workloads if (board.uuid, w.key) in ran_on]

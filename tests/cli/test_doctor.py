@@ -213,14 +213,11 @@ def test_a_pass_that_waits_is_told_as_this_host_issues_it(opdb: Opdb, calibrate:
     after = opdb.read(*ASKED, "eager")
     found = after.pop("on_host")
     assert after == {name: value for name, value in before.items() if name != "on_host"}
-    assert found["factor"] == pytest.approx(2.0, rel=1e-3) and found["calls"] > 50
-    assert found["passes"] == 1 and found["calibrated_at"] == "2026-11-20T14:00:00Z"
+    assert found["factor"] == pytest.approx(2.0, rel=1e-3)
+    assert found["calibrated_at"] == "2026-11-20T14:00:00Z"
     assert found["time_s"] == pytest.approx(2 * before["time_s"], rel=1e-3)
-    assert found["host_slowdown"]["median"] == pytest.approx(1.5)
-    assert found["slowed_time_s"] == pytest.approx(3 * before["time_s"], rel=1e-3)
     said = opdb(*ASKED, "eager").out
     assert "on this host, which takes 2.00 times as long as that board's: " in said
-    assert "as it was when calibrated (2026-11-20T14:00:00Z), 1.50 times as long" in said
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from opdb.memory import resident_bytes
-from opdb.predict.compose import _cost, compose, schedule
+from opdb.predict.compose import PassSum, _cost, compose, schedule
 from opdb.predict.timeline import (
     BEYOND_CACHES,
     LOWEST_SHARE,
@@ -376,7 +376,7 @@ def given(device: Device, **changes: float | None) -> PredictionInputs:
 @pytest.mark.parametrize("device", [GPU, CPU, replace(GPU, power_limit_w=130.0)], ids=str)
 def test_it_adds_up_to_the_prediction(of: Workload, mode: Mode, device: Device) -> None:
     found = compose(of, mode, given(device))
-    laid = schedule(Pass(of), mode, given(device))
+    laid = schedule(PassSum(Pass(of), mode, given(device)))
     assert laid.end_s - laid.start_s == pytest.approx(found.time_s or 0.0, rel=1e-12)
     assert [slot.call for slot in laid.slots] == list(of.calls)
     assert laid.issued == (mode == "eager" and device.type != "cpu")
@@ -388,14 +388,16 @@ def test_it_adds_up_to_the_prediction(of: Workload, mode: Mode, device: Device) 
 
 
 def test_without_power_readings_there_is_no_base_power() -> None:
-    laid = schedule(Pass(WORKLOADS["no wait"]), "eager", given(GPU, base_power_w=None))
+    laid = schedule(PassSum(Pass(WORKLOADS["no wait"]), "eager", given(GPU, base_power_w=None)))
     assert laid.base_power_w is None
 
 
 def test_intervals_are_as_wide_as_the_times_at_the_clock() -> None:
     of = WORKLOADS["no wait"]
     full, low = (
-        schedule(Pass(of), "graph", given(replace(GPU, power_limit_w=limit))).costs[CONV.key].time_s
+        schedule(PassSum(Pass(of), "graph", given(replace(GPU, power_limit_w=limit))))
+        .costs[CONV.key]
+        .time_s
         for limit in (400.0, 130.0)
     )
     assert full == COSTS[0].time_s
@@ -407,7 +409,7 @@ def test_a_slot_lasts_its_call_and_a_transition() -> None:
     slow_links = replace(CALIBRATION, transition_s=1e-7)
     view = replace(cost(VIEW, 0.0, 0.0), kernels=0)
     known = inputs(cost(RELU, 2e-6, 1e-4), view, calibration=slow_links)
-    laid = schedule(Pass(workload(RELU, VIEW, RELU)), "graph", known)
+    laid = schedule(PassSum(Pass(workload(RELU, VIEW, RELU)), "graph", known))
     assert [slot.runs for slot in laid.slots] == [True, False, True]
     assert [slot.device_s for slot in laid.slots] == pytest.approx([2.1e-6, 0.0, 2.1e-6])
     assert [slot.transition_s for slot in laid.slots] == pytest.approx([1e-7, 0.0, 1e-7])
@@ -417,7 +419,7 @@ def test_a_slot_lasts_its_call_and_a_transition() -> None:
 def test_costs_of_a_schedule_are_those_of_its_mode_and_say_what_they_rest_on() -> None:
     known = inputs(COSTS[0], replace(COSTS[1], visits=0), COSTS[2])
     of = workload(CONV, RELU, ADD)
-    eager, graph = (schedule(Pass(of), mode, known).costs for mode in MODES)
+    eager, graph = (schedule(PassSum(Pass(of), mode, known)).costs for mode in MODES)
     assert eager[CONV.key].time_s == COSTS[0].eager_time_s
     assert graph[CONV.key].time_s == COSTS[0].time_s
     assert [graph[each.key].is_estimated for each in (CONV, RELU, ADD)] == [False, True, False]
@@ -429,7 +431,7 @@ def test_costs_of_a_schedule_are_those_of_its_mode_and_say_what_they_rest_on() -
 def test_at_a_lowered_clock_times_and_energies_are_those_of_the_clock() -> None:
     """A call takes longer, and less energy, each as uncertain as at full clock."""
     skewed = Quantity(0.9e-3, 1e-3, 0.99e-3, 1.01e-3, 2)
-    laid = schedule(Pass(workload(CONV)), "graph", inputs(replace(HOT, time_s=skewed)))
+    laid = schedule(PassSum(Pass(workload(CONV)), "graph", inputs(replace(HOT, time_s=skewed))))
     share = 0.6 ** (2 / 3)  # 100 + 500 r^1.5 watts are 400
     found = laid.costs[CONV.key]
     assert found.time_s.mean == pytest.approx(1e-3 * share**-0.5)

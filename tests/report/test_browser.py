@@ -115,7 +115,7 @@ def test_the_page_adds_up_what_the_database_holds(seen: Seen, made: ReportPage) 
     told = seen.page.evaluate("opdbReport.data.runs.map(run => opdbReport.parts(run))")
     assert len(told) == len(made.content.runs)
     for run, parts in zip(made.content.runs, told, strict=True):
-        found, of = run.answer.prediction, run.parts
+        found, of = run.answer.prediction, run.answer.prediction.total
         time_s, dynamic_j = defaultdict[str, float](float), defaultdict[str, float](float)
         for configuration, count in found.workload.occurrences().items():
             time_s[configuration.title] += count * of.call_s.get(configuration.key, 0.0)

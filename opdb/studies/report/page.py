@@ -20,7 +20,7 @@ from opdb import __version__
 from opdb.commands.show import FAILED, Covered
 from opdb.commands.validate import REGIMES, RUNS, Measure, Validation, groups, is_whole, predicted
 from opdb.derive.costs import VisitCost, visit_cost
-from opdb.predict.compose import Breakdown, Share
+from opdb.predict.compose import Share
 from opdb.predict.figures import Figures, first_shape, rests
 from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor
 from opdb.records import Campaign, Configuration, Device, Json, Mode, Visit, Workload
@@ -277,7 +277,6 @@ REPLAYS = _values(
 @dataclass(frozen=True)
 class ReportedRun:
     answer: Answer
-    parts: Breakdown
 
     @property
     def name(self) -> str:
@@ -330,7 +329,8 @@ def _workload(workload: Workload, places: Mapping[str, int]) -> Json:
 
 
 def _run(run: ReportedRun, numbers: Mapping[str, int]) -> Json:
-    found, parts = run.answer.prediction, run.parts
+    found = run.answer.prediction
+    parts = found.total
     keys = [configuration.key for configuration in found.workload.occurrences()]
     has_energy = found.energy_j is not None
     return {
@@ -343,7 +343,7 @@ def _run(run: ReportedRun, numbers: Mapping[str, int]) -> Json:
         "samples": Figures.predicted(found).samples,
         "times_s": [parts.call_s.get(key) for key in keys],
         "dynamic_j": [parts.call_j.get(key) if has_energy else None for key in keys],
-        "rest": [[rest.what, rest.time_s] for rest in rests(found, parts)],
+        "rest": [[rest.path, rest.time_s] for rest in rests(found)],
         "base_power_w": parts.base_power_w if has_energy else None,
         "coverage": dict(found.coverages),
         "notes": list(found.notes),
@@ -428,7 +428,7 @@ def gather(
         command,
         found,
         left_out,
-        [ReportedRun(answer, predictor.breakdown(answer.prediction)) for answer in answers],
+        [ReportedRun(answer) for answer in answers],
         roofs(store, predictor, answers),
         sampled(store, device.slug, answers),
         device,

@@ -14,6 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import count as counting
 from itertools import islice, product
 from math import ceil, floor, log2, prod
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -27,7 +28,7 @@ from opdb.models.inputs import in_layout, tensors
 from opdb.operators import NoNotes, build, describe_function, describe_module, dtype_of
 from opdb.operators.describe import NamedOperator, find_operator
 from opdb.records import Call, Json
-from opdb.spec import DTYPES, MEMORY_FORMATS, nearest
+from opdb.spec import DTYPES, MEMORY_FORMATS
 from opdb.summary import parse_mapping, unknown_key
 
 LONGEST = 10_000
@@ -177,7 +178,6 @@ _TENSOR = "a shape such as [batch, 64], {shape, dtype, values}, {same: another i
 _TENSOR_DTYPES = (*DTYPES, "bool", "uint8", "int8", "int16", "int32", "int64")
 _CLASSES = ", ".join(VALUES) + ", {range: [low, high]}, {density: share} or {zeros: share}"
 _WHAT = "a grid file"
-_LEAST = "operator: NAME"
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -193,51 +193,33 @@ def _is_share(value: object) -> bool:
     return _is_number(value) and 0 <= value <= 1
 
 
-@dataclass(frozen=True)
-class _Key:
-    """A key of a grid file: its values in words, and the test of one; `listed`: of each of a list.
-
-    `words` are the values, where they are names.
-    """
-
-    allowed: str
-    allows: Callable[[object], bool]
-    listed: bool = False
-    words: tuple[str, ...] = ()
-
-    def given(self, value: Any) -> list[Any]:
-        if self.listed and isinstance(value, list) and value:
-            return value
-        return [] if value is None else [value]
-
-
-def _mapping(allowed: str) -> _Key:
-    return _Key(allowed, lambda value: isinstance(value, dict))
-
-
-def _words(words: tuple[str, ...]) -> _Key:
-    allowed = "one or a list of " + ", ".join(words)
-    return _Key(allowed, words.__contains__, listed=True, words=words)
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 _OPERATOR = "a torch.nn class or a torch function, such as nn.Conv2d or F.conv2d"
-_KEYS = {
-    "operator": _Key(_OPERATOR, lambda value: isinstance(value, str) and value != ""),
-    "arguments": _mapping("a mapping of names to values, lists or ranges"),
-    "sizes": _mapping("a mapping of names to values, lists or ranges"),
-    "inputs": _mapping("a mapping of the call's tensors to their shapes"),
-    "weights": _mapping("a mapping of a function's parameters to their shapes"),
-    "dtype": _words(DTYPES),
-    "memory_format": _words(MEMORY_FORMATS),
-    "values": _words(VALUES),
-    "zeros": _Key("one or a list of shares from 0 to 1, such as [0, 0.5, 0.9]", _is_share, True),
-    "at_most": _mapping("a mapping of bytes or flops to a number above 0"),
-    "sample": _Key("a whole number of 1 or more, or null", lambda value: _is_whole(value, 1)),
-    "seed": _Key("a whole number of 0 or more", lambda value: _is_whole(value, 0)),
+_NAMED = "a mapping of names to values, lists or ranges"
+_KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "operator": (_OPERATOR, lambda value: isinstance(value, str) and value != ""),
+    "arguments": (_NAMED, _is_mapping),
+    "sizes": (_NAMED, _is_mapping),
+    "inputs": ("a mapping of the call's tensors to their shapes", _is_mapping),
+    "weights": ("a mapping of a function's parameters to their shapes", _is_mapping),
+    "dtype": ("one or a list of " + ", ".join(DTYPES), DTYPES.__contains__),
+    "memory_format": ("one or a list of " + ", ".join(MEMORY_FORMATS), MEMORY_FORMATS.__contains__),
+    "values": ("one or a list of " + ", ".join(VALUES), VALUES.__contains__),
+    "zeros": ("one or a list of shares from 0 to 1, such as [0, 0.5, 0.9]", _is_share),
+    "at_most": ("a mapping of bytes or flops to a number above 0", _is_mapping),
+    "sample": ("a whole number of 1 or more, or null", lambda value: _is_whole(value, 1)),
+    "seed": ("a whole number of 0 or more", lambda value: _is_whole(value, 0)),
 }
-_VARIANTS = "a list of mappings that say what differs"
+"""The keys of a grid file: the values in words, and the test of one."""
+
 _COMMON = ("dtype", "memory_format", "values")
 """The axes that every grid has."""
+
+_LISTED = (*_COMMON, "zeros")
+_VARIANTS = "a list of mappings that say what differs"
 
 
 @dataclass(frozen=True)
@@ -263,23 +245,32 @@ class Grid:
 
 def load_grids(path: Path) -> list[Grid]:
     """Read a grid file: the grid that it says itself, then one for each variant."""
-    document = parse_mapping(path, read_text(path, _WHAT), _WHAT, _LEAST)
-    file = _GridReader(path, document)
-    file.unknown(document, [*_KEYS, "variants"])
-    variants = document.get("variants", [])
-    if not isinstance(variants, list) or not all(isinstance(v, dict) for v in variants):
-        file.wrong("variants", variants, _VARIANTS)
-        variants = []
-    grids, problems = [file.grid()], file.problems
-    for number, variant in enumerate(variants):
-        reader = _GridReader(path, _merged(document, variant), f"variants[{number}].")
-        reader.unknown(variant, _KEYS)
-        if not (problems or reader.problems):  # it would only repeat what is wrong with the file
-            grids.append(reader.grid())
-        problems += reader.problems
-    if problems:
-        raise InputError(f"{path}: " + "; ".join(dict.fromkeys(problems)))
+    document = parse_mapping(path, read_text(path, _WHAT), _WHAT, "operator: NAME")
+    variants = document.pop("variants", [])
+    at = ""
+    try:
+        if not isinstance(variants, list) or not all(isinstance(v, dict) for v in variants):
+            raise _wrong("variants", variants, _VARIANTS)
+        _check_names(document, [*_KEYS, "variants"])
+        grids = [_grid(path, document)]
+        for number, variant in enumerate(variants):
+            at = f"variants[{number}]."
+            _check_names(variant, _KEYS)
+            grids.append(_grid(path, _merged(document, variant)))
+    except ValueError as error:
+        raise InputError(f"{path}: {at}{error}") from error
     return grids
+
+
+def _wrong(key: str, value: object, allowed: str) -> ValueError:
+    return ValueError(f"{key}: found {shown(value)}; allowed: {allowed}")
+
+
+def _check_names(mapping: Mapping[str, Any], valid: Iterable[str], at: str = "") -> None:
+    names = list(valid)
+    for key in mapping:
+        if key not in names:
+            raise ValueError(unknown_key(key, names, at))
 
 
 def _merged(file: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,173 +287,142 @@ def _merged(file: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-class _GridReader:
-    """Reads one grid out of a mapping and keeps every mistake."""
+def _given(document: Mapping[str, Any], key: str) -> list[Any]:
+    """Return the values under a key, none where there are none; one alone where no list may be."""
+    value, (allowed, allows) = document.get(key), _KEYS[key]
+    if value is None:
+        return []
+    given = value if key in _LISTED and isinstance(value, list) and value else [value]
+    for each in given:
+        if not allows(each):
+            raise _wrong(key, each, allowed)
+    return given
 
-    def __init__(self, path: Path, document: Mapping[str, Any], at: str = "") -> None:
-        self.path, self.document, self.at = path, document, at
-        self.problems: list[str] = []
 
-    def wrong(self, key: str, value: object, allowed: str) -> None:
-        self.problems.append(f"{self.at}{key}: found {shown(value)}; allowed: {allowed}")
+def _grid(path: Path, document: Mapping[str, Any]) -> Grid:
+    """Return the grid that a mapping says.
 
-    def unknown(self, mapping: Mapping[str, Any], valid: Iterable[str], at: str = "") -> None:
-        names = list(valid)
-        self.problems += [
-            unknown_key(key, names, self.at + at) for key in mapping if key not in names
-        ]
-
-    def grid(self) -> Grid:
-        """Return the grid, which is one where nothing is wrong."""
-        if self.document.get("operator") is None:
-            self.problems.append(f"key operator is missing; give {_OPERATOR}")
-        said: dict[str, list[Any]] = {}
-        for name, entry in _KEYS.items():
-            said[name] = []
-            for value in entry.given(self.document.get(name)):
-                if entry.allows(value):
-                    said[name].append(value)
-                else:
-                    near = nearest(str(value), entry.words)
-                    self.wrong(name, value, entry.allowed + (near and f"; {near}"))
-        maps = {name: (said[name] or [{}])[0] for name in _KEYS}
-        arguments, sizes = (self._axes(name, maps[name]) for name in ("arguments", "sizes"))
-        for name in arguments.keys() & sizes.keys():
-            self.problems.append(f"{self.at}sizes.{name}: an argument has that name already")
-        classes = [None if v == "normal" else v for v in said["values"]]
-        classes += [{"zeros": float(share)} if share else None for share in said["zeros"]]
-        axes = {
-            **sizes,
-            **arguments,
-            "dtype": tuple(said["dtype"]) or ("float32",),
-            "memory_format": tuple(said["memory_format"]) or ("contiguous",),
-            "values": tuple(v for n, v in enumerate(classes) if v not in classes[:n]) or (None,),
-        }
-        try:
-            reference_order(axes)
-        except ValueError as error:
-            self.problems.append(f"{self.at}{error}")
-        for key in ("inputs", "weights"):
-            names = list(maps[key])
-            for number, name in enumerate(names):
-                self._check_tensor(f"{key}.{name}", maps[key][name], axes, names[:number])
-        self.unknown(maps["at_most"], ("bytes", "flops"), "at_most.")
-        for name, value in maps["at_most"].items():
-            if not _is_number(value) or value <= 0:
-                self.wrong(f"at_most.{name}", value, "a number above 0, such as 1.0e+9")
-        return Grid(
-            self.path,
-            str(self.document.get("operator")),
-            axes,
-            tuple(arguments),
-            maps["inputs"],
-            maps["weights"],
-            maps["at_most"],
-            sample=next(iter(said["sample"]), None),
-            seed=next(iter(said["seed"]), 0),
-        )
-
-    def _axes(self, key: str, given: Mapping[str, Any]) -> dict[str, tuple[Json | Reference, ...]]:
-        found = {}
-        for name, value in given.items():
+    Raises:
+        ValueError: it says none.
+    """
+    if document.get("operator") is None:
+        raise ValueError(f"key operator is missing; give {_OPERATOR}")
+    said = {key: _given(document, key) for key in _KEYS}
+    maps = {key: (said[key] or [{}])[0] for key in _KEYS}
+    axes: dict[str, Sequence[Json | Reference]] = {}
+    for key in ("sizes", "arguments"):
+        for name, value in maps[key].items():
             if name in _COMMON:
-                self.problems.append(f"{self.at}{key}.{name}: {name} is a key of the file itself")
-                continue
-            found[name] = self._levels(f"{key}.{name}", value)
-        return found
+                raise ValueError(f"{key}.{name}: {name} is a key of the file itself")
+            if name in axes:
+                raise ValueError(f"sizes.{name}: an argument has that name already")
+            axes[name] = _levels(f"{key}.{name}", value)
+    names = list(axes)
+    classes = [None if v == "normal" else v for v in said["values"]]
+    classes += [{"zeros": float(share)} if share else None for share in said["zeros"]]
+    axes["dtype"] = said["dtype"] or ["float32"]
+    axes["memory_format"] = said["memory_format"] or ["contiguous"]
+    axes["values"] = [v for n, v in enumerate(classes) if v not in classes[:n]] or [None]
+    reference_order(axes)
+    for key in ("inputs", "weights"):
+        for number, (name, value) in enumerate(maps[key].items()):
+            _check_tensor(f"{key}.{name}", value, names, list(maps[key])[:number])
+    _check_names(maps["at_most"], ("bytes", "flops"), "at_most.")
+    for name, value in maps["at_most"].items():
+        if not _is_number(value) or value <= 0:
+            raise _wrong(f"at_most.{name}", value, "a number above 0, such as 1.0e+9")
+    return Grid(
+        path,
+        str(document["operator"]),
+        axes,
+        tuple(maps["arguments"]),
+        maps["inputs"],
+        maps["weights"],
+        maps["at_most"],
+        sample=next(iter(said["sample"]), None),
+        seed=next(iter(said["seed"]), 0),
+    )
 
-    def _levels(self, key: str, value: Any) -> tuple[Json | Reference, ...]:
-        if not isinstance(value, list):
-            return self._some(key, value)
-        if not value:
-            self.wrong(key, value, _RANGE)
-        levels: list[Json | Reference] = []
-        for number, item in enumerate(value):
-            if not isinstance(item, list):
-                levels += self._some(f"{key}[{number}]", item)
-                continue
-            if any(isinstance(entry, list | dict) for entry in item):
-                self.wrong(f"{key}[{number}]", item, "a value or a list of plain values")
+
+def _levels(key: str, value: Any) -> list[Json | Reference]:
+    """Return the levels that a value, a range, a reference, or a list of these stands for."""
+    levels: list[Json | Reference] = []
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, dict):
+            try:
+                levels += _reference(item) if "of" in item else _range(item)
+            except ValueError as error:
+                raise _wrong(key, item, f"{_RANGE} ({error})") from error
+        elif isinstance(item, list) and any(isinstance(entry, list | dict) for entry in item):
+            raise _wrong(key, item, "a value or a list of plain values")
+        else:
             levels.append(item)
-        return tuple(levels)
+    if not levels:
+        raise _wrong(key, value, _RANGE)
+    return levels
 
-    def _some(self, key: str, value: Any) -> tuple[Json | Reference, ...]:
-        """Return the levels that one value, range or reference stands for."""
-        if not isinstance(value, dict):
-            return (value,)
-        try:
-            return _reference(value) if "of" in value else tuple(_range(value))
-        except ValueError as error:
-            self.wrong(key, value, f"{_RANGE} ({error})" if str(error) else _RANGE)
-            return (None,)
 
-    def _check_tensor(self, key: str, value: Any, axes: GridAxes, earlier: list[str]) -> None:
-        if isinstance(value, list) and any(isinstance(item, list | dict) for item in value):
+def _check_tensor(key: str, value: Any, names: Sequence[str], earlier: Sequence[str]) -> None:
+    """Check a tensor of a call; `names` are those of arguments and sizes."""
+    if isinstance(value, list):
+        if any(isinstance(item, list | dict) for item in value):
             for number, item in enumerate(value):
-                self._check_tensor(f"{key}[{number}]", item, axes, earlier)
-        elif isinstance(value, list):
-            self._check_shape(key, value, axes)
-        elif isinstance(value, dict) and set(value) == {"same"}:
-            if value["same"] not in earlier:
-                self.wrong(f"{key}.same", value["same"], "an input above: " + ", ".join(earlier))
-        elif isinstance(value, dict) and isinstance(value.get("shape"), list):
-            self.unknown(value, ("shape", "dtype", "values"), f"{key}.")
-            dtype, values = value.get("dtype"), value.get("values")
-            if dtype is not None and dtype not in _TENSOR_DTYPES:
-                self.wrong(f"{key}.dtype", dtype, "one of " + ", ".join(_TENSOR_DTYPES))
-            if values is not None and not _is_class(values, axes):
-                self.wrong(f"{key}.values", values, _CLASSES)
-            self._check_shape(f"{key}.shape", value["shape"], axes)
-        elif isinstance(value, dict):
-            self.wrong(key, value, _TENSOR)
-
-    def _check_shape(self, key: str, value: list[Any], axes: GridAxes) -> None:
-        names = [name for name in axes if name not in _COMMON]
-        for size in value:
-            allowed = "a number, or the name of an argument or size"
-            if isinstance(size, str) and size not in names:
-                near = nearest(size, names) or "names here: " + ", ".join(names)
-                self.wrong(key, size, f"{allowed}; {near}")
-            elif not isinstance(size, str) and not _is_whole(size, 0):
-                self.wrong(key, size, allowed)
+                _check_tensor(f"{key}[{number}]", item, names, earlier)
+            return
+        value = {"shape": value}
+    if not isinstance(value, dict):
+        return
+    if set(value) == {"same"}:
+        if value["same"] not in earlier:
+            raise _wrong(f"{key}.same", value["same"], "an input above: " + ", ".join(earlier))
+        return
+    if not isinstance(value.get("shape"), list) or set(value) - {"shape", "dtype", "values"}:
+        raise _wrong(key, value, _TENSOR)
+    for size in value["shape"]:
+        if size not in names if isinstance(size, str) else not _is_whole(size, 0):
+            allowed = "a number, or the name of an argument or size: " + ", ".join(names)
+            raise _wrong(key, size, allowed)
+    dtype, values = value.get("dtype"), value.get("values")
+    if dtype is not None and dtype not in _TENSOR_DTYPES:
+        raise _wrong(f"{key}.dtype", dtype, "one of " + ", ".join(_TENSOR_DTYPES))
+    if values is not None and not _is_class(values, names):
+        raise _wrong(f"{key}.values", values, _CLASSES)
 
 
-def _reference(value: Mapping[str, Any]) -> tuple[Reference]:
+def _reference(value: Mapping[str, Any]) -> list[Json | Reference]:
     """Return the reference that {of, times, divided_by} spells.
 
     Raises:
         ValueError: it spells none.
     """
-    if set(value) - {"of", "times", "divided_by"} or not isinstance(value["of"], str):
-        raise ValueError
     numbers = [value.get(name, 1) for name in ("times", "divided_by")]
-    if not all(_is_whole(number, 1) for number in numbers):
+    is_one = isinstance(value["of"], str) and not set(value) - {"of", "times", "divided_by"}
+    if not is_one or not all(_is_whole(number, 1) for number in numbers):
         raise ValueError("times and divided_by are whole numbers of 1 or more")
-    return (Reference(value["of"], *numbers),)
+    return [Reference(value["of"], *numbers)]
 
 
-def _range(value: Mapping[str, Any]) -> list[Json]:
+def _range(value: Mapping[str, Any]) -> list[Json | Reference]:
     """Return the numbers that {from, to, step} or {from, to, factor} spells.
 
     Raises:
         ValueError: it spells none.
     """
-    if not {"from", "to"} <= set(value) or not all(map(_is_number, value.values())):
-        raise ValueError
-    if set(value) - {"from", "to", "step", "factor"} or len(value) > 3:
-        raise ValueError
+    names = {"from", "to"}, {"from", "to", "step"}, {"from", "to", "factor"}
+    if set(value) not in names or not all(map(_is_number, value.values())):
+        raise ValueError("from, to, and a step or factor are numbers")
     step = value.get("step", None if "factor" in value else 1)
-    return spread_range(value["from"], value["to"], step=step, factor=value.get("factor"))
+    return [*spread_range(value["from"], value["to"], step=step, factor=value.get("factor"))]
 
 
-def _is_class(values: Json, axes: GridAxes) -> bool:
+def _is_class(values: Json, names: Sequence[str]) -> bool:
     """Return whether something is a value class, names in a range included."""
     if not isinstance(values, dict):
         return values in VALUES
     if set(values) == {"range"}:
         ends = values["range"]
         known = isinstance(ends, list) and len(ends) == 2
-        return known and all(_is_number(end) or end in axes for end in ends)
+        return known and all(_is_number(end) or end in names for end in ends)
     return len(values) == 1 and _is_share(values.get("density", values.get("zeros")))
 
 
@@ -493,7 +453,7 @@ class Expansion:
 
     `combinations` is how many points the grid has, `tried` how many of them were looked at,
     `repeated` how many came to a call that another point had come to. `asked` is the sample
-    that was wanted, None for all; `keys` are the calls' configurations'.
+    that was wanted, None for all.
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -502,15 +462,6 @@ class Expansion:
     repeated: int = 0
     asked: int | None = None
     dropped: list[Dropped] = field(default_factory=list)
-    keys: set[str] = field(default_factory=set)
-
-    def add(self, call: Call) -> bool:
-        if call.configuration.key in self.keys:
-            self.repeated += 1
-            return False
-        self.keys.add(call.configuration.key)
-        self.calls.append(call)
-        return True
 
     def drop(self, reason: str, example: Mapping[str, Json]) -> None:
         """Count a dropped point with those whose reason differs in its numbers alone."""
@@ -537,32 +488,40 @@ def expand(grids: Iterable[Grid], step: Callable[[], object] = lambda: None) -> 
     half of every grid.
     """
     expansion = Expansion()
-    places: list[float] = []
+    found: dict[str, tuple[float, Call]] = {}
     for grid in grids:
-        before = len(expansion.calls)
+        new: dict[str, Call] = {}
         operator, order = _operator(grid), reference_order(grid.axes)
         expansion.combinations += count(grid.axes)
-        wanted, every = None, points(grid.axes)
+        every = points(grid.axes)
         if grid.sample is not None:
             expansion.asked = (expansion.asked or 0) + grid.sample
-            wanted, every = before + grid.sample, spread_points(grid.axes, grid.seed)
+            every = spread_points(grid.axes, grid.seed)
         for point in every:
-            if len(expansion.calls) == wanted:
+            if len(new) == grid.sample:
                 break
             expansion.tried += 1
-            found, values = None, dict[str, Json]()
+            values: dict[str, Json] = {}
             try:
                 values = resolved(grid.axes, order, point)
-                found = _call(grid, operator, values)
+                call = _call(grid, operator, values)
             except REFUSED as error:
                 moving = {name: v for name, v in values.items() if len(grid.axes[name]) > 1}
                 expansion.drop(said_by(error) or type(error).__name__, moving)
-            if (found is not None and expansion.add(found)) or wanted is None:
+                key = None
+            else:
+                key = call.configuration.key
+                if key in found or key in new:
+                    expansion.repeated += 1
+                    key = None
+                else:
+                    new[key] = call
+            if key is not None or grid.sample is None:
                 step()
-        new = len(expansion.calls) - before
-        places += ((number + 0.5) / new for number in range(new))
-    mixed = sorted(range(len(places)), key=places.__getitem__)
-    expansion.calls = [expansion.calls[number] for number in mixed]
+        found |= {
+            key: ((number + 0.5) / len(new), call) for number, (key, call) in enumerate(new.items())
+        }
+    expansion.calls = [call for _, call in sorted(found.values(), key=itemgetter(0))]
     expansion.dropped.sort(key=lambda each: -each.count)
     return expansion
 

@@ -22,13 +22,12 @@ from typing import Any
 import yaml
 
 from opdb.checkpoints import of_hub
-from opdb.errors import InputError, UnknownModelError, shown
+from opdb.errors import InputError, shown
 from opdb.files import read_text, write_file
 from opdb.models import checked
 from opdb.models.catalogue import source_of
 from opdb.spec import OPTIONS, ModelSpec, Option, is_count, nearest
 
-FOLDER = "measurements"
 SIGNIFICANT = "significant.yml"
 """The project's list of significant operators, beside the summary files: see opdb.significance."""
 
@@ -39,6 +38,7 @@ _KEYS = {option.key: option for option in (*OPTIONS.values(), _PROCESSED) if opt
 _VARYING = [key for key, option in _KEYS.items() if option.varies]
 _SIZES = "a list of whole numbers of 1 or more, such as [1, 32, 128]"
 _MARKER = re.compile(r"^(processed:[ \t]*)[^#\r\n]*?(?=[ \t]*(?:#|\r?$))", re.MULTILINE)
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _VARIANTS = "a list of mappings that say what differs"
 
 
@@ -134,15 +134,6 @@ def summaries_in(folder: Path) -> list[Path]:
     return sorted(each for each in found if each.name != SIGNIFICANT)
 
 
-def summary_of(name: str) -> Path | None:
-    """Return a model's summary file, here or in the checkout; None where it has none."""
-    for parent in (Path.cwd(), Path(__file__).resolve().parents[1]):
-        path = parent / FOLDER / f"{name}.yml"
-        if "/" not in name and path.is_file():
-            return path
-    return None
-
-
 def requests_in(path: Path, options: ModelSpec) -> list[ModelSpec]:
     """Return every request of a summary file, with what the options say otherwise."""
     changed = [request.changed(options) for request in load_summary(path)]
@@ -178,39 +169,8 @@ def request_for(name: str, options: ModelSpec) -> ModelSpec:
 
 
 def checked_request(name: str, options: ModelSpec) -> ModelSpec:
-    """Return the request of a name (or summary file) with its source found, all of it valid.
-
-    A name that no source knows, but a summary file in `measurements/` has, is short for the model
-    that the file names.
-    """
-    request = request_for(name, options)
-    try:
-        return checked(request)
-    except UnknownModelError:
-        if (meant := short_for(request, options)) is None:
-            raise
-        return checked(meant)
-
-
-def short_for(request: ModelSpec, options: ModelSpec) -> ModelSpec | None:
-    """Return the request of the model that a name is short for; None where it is for none.
-
-    The file of that name in `measurements/` says which model, of which source, on what inputs; not
-    its batch, dtype, layout or phase.
-    """
-    path = summary_of(request.name)
-    if path is None:
-        return None
-    first = load_summary(path)[0]
-    plain = ModelSpec(
-        first.name,
-        source=first.source,
-        weights=first.weights,
-        input_size=first.input_size,
-        inputs=first.inputs,
-        named_in=first.named_in,
-    )
-    return None if plain.name == request.name else plain.changed(options)
+    """Return the request of a name (or summary file) with its source found, all of it valid."""
+    return checked(request_for(name, options))
 
 
 def _check_step(requests: Sequence[ModelSpec], options: ModelSpec) -> None:
@@ -253,7 +213,7 @@ def parse_mapping(
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         raise InputError(f"{path}{where}: not valid YAML: {problem}") from error
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except _UNREADABLE as error:
         raise InputError(f"{path}: not valid YAML: {error}") from error
     if document is None:
         raise InputError(f"{path} is empty; {what} has at least: {least}")

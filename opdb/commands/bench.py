@@ -378,7 +378,8 @@ def _of_model(
         lazy.session.platforms(places[:1])[0] if places else lazy.session.detect(request.device)
     )
     lazy.store.take_in(store, platform.device.slug)
-    left, workload = lazy.loop.lacking(store, request, platform), stored.found.workload
+    left, seconds = lazy.loop.lacking(store, request, platform)
+    workload = stored.found.workload
     # Of a whole generation, the configurations of few steps are benched.
     benched = len(benched_configurations([workload]))
     every = len(workload.occurrences())
@@ -386,16 +387,15 @@ def _of_model(
     if benched < every:
         calls += f" ({benched} are benched, those of further steps interpolated)"
     lacks = f"all measured on {platform.device.slug}"
-    if left.configurations:
-        count, seconds = len(left.configurations), show_duration(left.seconds)
-        lacks = f"{count} to measure on {platform.device.slug}, about {seconds}"
+    if left:
+        lacks = f"{len(left)} to measure on {platform.device.slug}, about {show_duration(seconds)}"
     display.note(f"{workload.name}, {describe(workload)}: {calls}, {lacks}")
     document = {
         **identity(workload),
         "configurations": every,
         "benched": benched,
-        "lacking": len(left.configurations),
-        "expected_s": left.seconds,
+        "lacking": len(left),
+        "expected_s": seconds,
     }
     return document, request
 

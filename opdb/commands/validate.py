@@ -93,7 +93,7 @@ def errors_of(answers: Iterable[lazy.predictor.Answer], measure: Measure) -> Err
             low, high = found.interval
             holds.append(bool(inside(answer, measure)))
             widths.append((high - low) / 2 / found.value)
-            of_models = getattr(answer.prediction, f"widths_{measure}")
+            of_models = getattr(answer.prediction.total, f"widths_{measure}")
             either = sum(width**2 for width in of_models) / 2
             shares.append(1 - either / (math.log(high / low) / 2) ** 2)
     ordered = sorted(error for _, error in known)

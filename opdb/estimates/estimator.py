@@ -348,7 +348,7 @@ class Estimator:
                 self._of_family(self.families[family], asked, found, alike_only)
             for family, asked in alone.items():
                 self._by_roofline(self._stand_in(family), asked, found)
-        except (ArithmeticError, ValueError, KeyError, TypeError) as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise InputError(
                 f"damaged estimates of {family} operators, learned on {self.board}: {error}; "
                 "python -m opdb.estimates makes them anew"
@@ -438,8 +438,7 @@ class Estimator:
             variance = block.time[row, row]
             time = _quantity(time_s, reach.time * math.sqrt(variance))
             dynamic = None
-            if watts is not None:
-                assert block.power is not None and reach.energy is not None
+            if watts is not None and block.power is not None and reach.energy is not None:
                 width = reach.energy * math.sqrt(variance + block.power[row, row])
                 dynamic = _quantity(time_s * math.exp(watts[row]), width)
             cost = self._cost(each.configuration, time, dynamic)
@@ -620,6 +619,7 @@ def from_document(document: Json) -> Estimator:
             "python -m opdb.estimates makes them"
         )
     try:
+        sums = document["sums"]
         return Estimator(
             device=str(document["device"]),
             board=str(document["board"]),
@@ -628,7 +628,7 @@ def from_document(document: Json) -> Estimator:
             roofline=Roofline(**document["roofline"]),
             families={name: _learned(d) for name, d in document["families"].items()},
             usual={kind: _usual(d) for kind, d in document["usual"].items()},
-            sums=_sums(document["sums"]),
+            sums=SumWidths(float(sums["time"]), sums["energy"] and float(sums["energy"])),
         )
     except _DAMAGED as error:
         raise InputError(
@@ -664,9 +664,6 @@ def _learned(document: Mapping[str, Json]) -> Learned:
     points = np.ascontiguousarray(_unpacked(document["points"]).reshape(len(columns), -1).T)
     power = document["power"]
     metered = [] if power is None else [int(row) for row in power["rows"]]
-    reach = _reach(document["reach"])
-    if (power is None) != (reach.energy is None):
-        raise ValueError("a reach of energies without powers, or powers without one")
     return Learned(
         columns=columns,
         centre=tuple(document["centre"]),
@@ -678,45 +675,20 @@ def _learned(document: Mapping[str, Json]) -> Learned:
         time=_process_of(document["time"], points),
         power=None if power is None else _process_of(power, points[metered]),
         metered=tuple(metered),
-        reach=reach,
+        reach=Reach(**document["reach"]),
     )
 
 
 def _trend(document: Mapping[str, Json]) -> Trend:
-    knots, values = (tuple(map(float, document[name])) for name in ("knots", "values"))
-    if len(knots) != len(values) or list(knots) != sorted(set(knots)):
-        raise ValueError("knots out of order, or other than their values")
-    return Trend(knots, values)
-
-
-def _reach(document: Mapping[str, Json]) -> Reach:
-    energy = document["energy"]
-    return Reach(float(document["time"]), None if energy is None else float(energy))
-
-
-def _sums(document: Mapping[str, Json]) -> SumWidths:
-    energy = document["energy"]
-    return SumWidths(_width(document["time"]), None if energy is None else _width(energy))
-
-
-def _width(value: Json) -> float:
-    width = float(value)
-    if not 0 <= width < math.inf:
-        raise ValueError(f"sums as wide as {width}")
-    return width
+    return Trend(tuple(map(float, document["knots"])), tuple(map(float, document["values"])))
 
 
 def _process_of(document: Mapping[str, Json], points: Matrix) -> Process:
     kernel = document["kernel"]
-    weights = _unpacked(document["weights"])
-    if points.shape != (len(weights), len(kernel["lengths"])):
-        raise ValueError(f"{len(weights)} weights for points of shape {points.shape}")
-    return Process(
-        Covariance(float(kernel["variance"]), tuple(kernel["lengths"]), float(kernel["noise"])),
-        float(document["mean"]),
-        points,
-        weights,
+    covariance = Covariance(
+        float(kernel["variance"]), tuple(kernel["lengths"]), float(kernel["noise"])
     )
+    return Process(covariance, float(document["mean"]), points, _unpacked(document["weights"]))
 
 
 def _packed(numbers: Matrix) -> str:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from opdb.errors import DatabaseError, InputError, OpdbError, UnknownModelError, kept
+from opdb.errors import DatabaseError, InputError, OpdbError, kept
 from opdb.growth import stands_for
 from opdb.models import checked, missing_library
 from opdb.models.catalogue import is_usual, source_of, unknown_hint, unknown_model
 from opdb.progress import Progress
 from opdb.records import COMPILED_MODES, Call, Harvest, Json, Mode, Stored, Workload
 from opdb.spec import ModelSpec, describe, generation_of, is_import_path, size_of, training_of
-from opdb.summary import mark_processed, request_for, short_for
+from opdb.summary import mark_processed, request_for
 from opdb.units import show
 
 if TYPE_CHECKING:
@@ -222,8 +222,8 @@ def find_workload(
 ) -> Stored:
     """Return the workload that a name and options mean, harvested now where it is not stored.
 
-    A name that no source knows may be short for the model of a summary file. For a mode that
-    compiles, nothing is harvested: only a model's device shows what it is compiled to.
+    For a mode that compiles, nothing is harvested: only a model's device shows what it is compiled
+    to.
 
     Raises:
         InputError: it is not known, cannot be harvested, or is not stored and not to be harvested.
@@ -231,12 +231,7 @@ def find_workload(
     request = request_for(name, options)
     policy = HarvestPolicy(harvest=harvest and mode not in COMPILED_MODES)
     try:
-        try:
-            return workload_of(store, request, policy)
-        except UnknownModelError:
-            if (meant := short_for(request, options)) is None:
-                raise
-            return workload_of(store, meant, policy)
+        return workload_of(store, request, policy)
     except NotHarvestedError as error:
         hint = ["opdb", "harvest", name, *options.as_arguments(), *database_option(store)]
         then = ""

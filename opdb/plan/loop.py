@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opdb.bench.model import model_work
@@ -12,10 +12,10 @@ from opdb.bench.run import Budget, bench, pending
 from opdb.bench.session import Platform, current_settings, detect
 from opdb.errors import CannotMeasureError, InputError
 from opdb.growth import benched_configurations
-from opdb.plan.survey import Estimated, Survey, SurveyStep, prices, run_seconds, survey
+from opdb.plan.survey import Survey, SurveyStep, prices, run_seconds, survey
 from opdb.predict.predictor import Answer, Predictor, predictor_for
 from opdb.progress import Display
-from opdb.records import Configuration, Mode, Stored, Workload
+from opdb.records import Configuration, Cost, Mode, Stored, Workload
 from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.significance import Significance
 from opdb.spec import ModelSpec
@@ -23,14 +23,6 @@ from opdb.store import Store, take_in
 from opdb.units import plural
 
 # What one model lacks on a device: the configurations to measure, and how long that takes.
-
-
-@dataclass(frozen=True)
-class LackingVisits:
-    """The configurations that lack visits on a device, and the seconds these are likely to take."""
-
-    configurations: Sequence[Configuration]
-    seconds: float
 
 
 def of_model(request: BenchRequest, stored: Stored) -> BenchRequest:
@@ -47,13 +39,14 @@ def of_model(request: BenchRequest, stored: Stored) -> BenchRequest:
     )
 
 
-def lacking(store: Store, request: BenchRequest, platform: Platform) -> LackingVisits:
-    """Return what a bench of this request would find to do on a platform, and its price."""
+def lacking(
+    store: Store, request: BenchRequest, platform: Platform
+) -> tuple[list[Configuration], float]:
+    """Return what a bench of this request would find to do on a platform, and its GPU-seconds."""
     jobs = pending(store, platform, request)
     price = prices(store, platform.device.slug)
     found = {job.configuration.key: job.configuration for job in jobs}
-    seconds = math.fsum(price.of(each) for each in found.values())
-    return LackingVisits(list(found.values()), seconds)
+    return list(found.values()), math.fsum(price.of(each) for each in found.values())
 
 
 # The loop.
@@ -179,7 +172,7 @@ class _Build:
         self._elsewhere: set[str] = set()
         self._time = Budget(request.gpu_seconds)
         take_in(store, platform.device.slug)
-        self._estimated = Estimated(store, platform.device)
+        self._estimates: Mapping[str, Cost] | None = None
         self.built = Built(platform.device.slug, self._board)
 
     def run(self) -> Built:
@@ -198,8 +191,9 @@ class _Build:
             workloads,
             current_settings(),
             self._board,
-            self._estimated,
+            self._estimates,
         )
+        self._estimates = known.estimates
         failed = dict(known.failed)
         if self._request.retry:
             failed = {key: why for key, why in failed.items() if key in self._tried}

@@ -338,27 +338,15 @@ def has_energy(costs: Collection[Cost]) -> bool:
     return any(cost.dynamic_energy_j is not None for cost in costs)
 
 
-class Estimated:
-    """What `python -m opdb.estimates` estimates of configurations on a device, each estimated once.
+def estimated_costs(
+    store: Store, device: Device, configurations: Sequence[Configuration]
+) -> dict[str, Cost]:
+    """Return what `python -m opdb.estimates` estimates of configurations on a device, by key.
 
     Estimates that rest on a roofline alone are left out: what was measured alike says more.
     """
-
-    def __init__(self, store: Store, device: Device) -> None:
-        self._predictor = Predictor(store, device)
-        self._known: dict[str, Cost | None] = {}
-
-    def of(self, configurations: Iterable[Configuration]) -> dict[str, Cost]:
-        """Return estimates of configurations, by key; of those that have one."""
-        asked = {each.key: each for each in configurations}
-        new = [each for key, each in asked.items() if key not in self._known]
-        found = self._predictor.estimated(new)
-        self._known |= {each.key: found.get(each.key) for each in new}
-        return {
-            key: cost
-            for key in asked
-            if (cost := self._known[key]) is not None and ROOFLINE_ALONE not in cost.flags
-        }
+    found = Predictor(store, device).estimated(configurations)
+    return {key: cost for key, cost in found.items() if ROOFLINE_ALONE not in cost.flags}
 
 
 LEAST_SECONDS = 0.01
@@ -387,14 +375,16 @@ class Coverage:
 class Survey:
     """Workloads on a device: what is measured, what failed, how large everything is.
 
-    `costs` holds what is measured by configuration key, `failed` why others cannot be; `sizes` is
-    None for what cannot be sized. `energy` says whether energy counts beside time.
+    `costs` holds what is measured by configuration key, `failed` why others cannot be, `estimates`
+    what others are estimated to cost; `sizes` is None for what cannot be sized. `energy`
+    says whether energy counts beside time.
     """
 
     device: str
     workloads: tuple[Workload, ...]
     costs: Mapping[str, Cost]
     failed: Mapping[str, str]
+    estimates: Mapping[str, Cost]
     sizes: Mapping[str, Size | None]
     prices: Prices
     base_w: float
@@ -551,24 +541,26 @@ def survey(
     workloads: Sequence[Workload],
     settings: Mapping[str, Json],
     board: str | None = None,
-    estimated: Estimated | None = None,
+    estimates: Mapping[str, Cost] | None = None,
 ) -> Survey:
     """Look up what a store knows of workloads on a device; a board's (UUID) own costs go first.
 
-    The workloads need not be in the store. `estimated` keeps the device's estimates from one survey
-    to the next; without it they are made anew.
+    The workloads need not be in the store. `estimates` are those of an earlier survey of the same
+    workloads; without them they are made.
     """
     called = configurations_of(workloads)
     costs = costs_on(store, device.slug, called.values(), settings, board)
     kinds = {key: configuration.kind for key, configuration in called.items()}
     failed = failed_on(store, device.slug, settings, kinds)
-    missing = [each for key, each in called.items() if key not in costs]
-    estimates = (estimated or Estimated(store, device)).of(missing)
+    if estimates is None:
+        missing = [each for key, each in called.items() if key not in costs]
+        estimates = estimated_costs(store, device, missing)
     return Survey(
         device=device.slug,
         workloads=tuple(workloads),
         costs=costs,
         failed={key: why for key, why in failed.items() if key not in costs},
+        estimates=estimates,
         sizes=sizes_of(called.values(), costs, estimates),
         prices=prices(store, device.slug),
         base_w=base_power_w(store, device.slug),

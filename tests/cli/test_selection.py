@@ -21,7 +21,6 @@ from opdb.spec import (
 )
 from opdb.store import open_store
 from opdb.summary import (
-    checked_request,
     load_summary,
     mark_processed,
     request_for,
@@ -80,18 +79,6 @@ def test_a_name_means_plain_defaults_and_what_is_asked(summary: Path) -> None:
         assert found == ModelSpec("tiny", batch_size=batch_size)
     found = request_for("tiny", ModelSpec(dtype="bfloat16"))
     assert meant(found) == (1, "bfloat16", "contiguous")
-
-
-def test_a_name_that_only_a_summary_file_has_is_short_for_its_model(opdb: Opdb) -> None:
-    Path("measurements").mkdir()
-    text = "model: mlp\ninput_size: [64]\ndtype: bfloat16\nbatch_sizes: [32]\n"
-    Path("measurements/our_small_one.yml").write_text(text)
-    Path("measurements/lstm.yml").write_text(text)
-    found = checked_request("our_small_one", ModelSpec(batch_size=4))
-    assert found == ModelSpec("mlp", batch_size=4, input_size=(64,), source="builtin")
-    assert checked_request("lstm", PLAIN) == ModelSpec("lstm", source="builtin")
-    with pytest.raises(InputError, match="unknown model 'our_small_two'"):
-        checked_request("our_small_two", PLAIN)
 
 
 def test_a_name_with_a_slash_is_a_model_unless_it_ends_as_a_file(summary: Path) -> None:

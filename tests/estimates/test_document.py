@@ -79,17 +79,9 @@ MEMORY = ("families", "memory")
 DAMAGES: dict[str, tuple[tuple[str, ...], Callable[[Json], Json]]] = {
     # where the document is damaged, and what then stands there
     "a column is missing": ((*MEMORY, "columns"), lambda found: found[:-1]),
-    "a length too many": ((*MEMORY, "time", "kernel", "lengths"), lambda found: [*found, 1.0]),
     "no noise": ((*MEMORY, "time", "kernel"), lambda found: {**found, "noise": None}),
     "weights in words": ((*MEMORY, "time", "weights"), lambda found: "many"),
-    "a row is missing": ((*MEMORY, "power", "rows"), lambda found: found[:-1]),
-    "no power": ((*MEMORY, "power"), lambda found: None),
     "no energy of sums": (("sums",), lambda found: {"time": found["time"]}),
-    "infinite sums": (("sums", "time"), lambda found: 1e999),
-    "negative sums": (("sums", "energy"), lambda found: -0.5),
-    "knots out of order": ((*MEMORY, "watts", "knots"), lambda found: found[::-1]),
-    "a knot without a value": ((*MEMORY, "slower", "values"), lambda found: found[:-1]),
-    "no energy": ((*MEMORY, "reach", "energy"), lambda found: None),
     "infinitely many": (("configurations",), lambda found: 1e999),
     "no base64": ((*MEMORY, "points"), lambda found: found + "*"),
     "too few points": ((*MEMORY, "points"), lambda found: found[:-1]),

@@ -9,7 +9,14 @@ from dataclasses import replace
 import pytest
 
 from opdb.kinds.registry import DEFAULT_SETTINGS
-from opdb.plan.survey import Estimated, base_power_w, configurations_of, costs_on, prices, survey
+from opdb.plan.survey import (
+    base_power_w,
+    configurations_of,
+    costs_on,
+    estimated_costs,
+    prices,
+    survey,
+)
 from opdb.predict.predictor import predictor_for
 from opdb.predict.sizes import DOUBT, FARTHEST, sizes_of
 from opdb.records import Configuration, Cost, Workload, mean_of
@@ -46,7 +53,7 @@ def test_what_was_not_is_sized_by_its_kin_and_doubted(
     assert statistics.median(errors) < 0.2, "half of them within 20 %"
 
 
-def test_what_was_learned_sizes_better_than_kin_and_each_configuration_is_estimated_once(
+def test_what_was_learned_sizes_better_than_kin(
     known: tuple[list[Workload], dict[str, Cost]],
 ) -> None:
     """One model's operators, as if nothing of the model had been measured but had been learned."""
@@ -56,12 +63,9 @@ def test_what_was_learned_sizes_better_than_kin_and_each_configuration_is_estima
     foreign = Configuration("convolute", {}, {"input": {"shape": [4], "dtype": "float32"}})
     with open_store(str(published.database())) as store:
         [device] = store.devices()
-        estimated = Estimated(store, device)
-        found = estimated.of([*called, foreign])
-        again = estimated.of(called)
-        nothing_learned = Estimated(store, replace(device, slug="another")).of(called)
+        found = estimated_costs(store, device, [*called, foreign])
+        nothing_learned = estimated_costs(store, replace(device, slug="another"), called)
     assert foreign.key not in found and not nothing_learned
-    assert all(again[key] is found[key] for key in found)
     by_kin, sizes = sizes_of(called, {}), sizes_of(called, {}, found)
     whole_s = sum(mean_of(costs[c.key].time_s) for c in called)
     off: list[float] = []

@@ -254,9 +254,10 @@ def load_grids(path: Path) -> list[Grid]:
         _check_names(document, [*_KEYS, "variants"])
         grids = [_grid(path, document)]
         for number, variant in enumerate(variants):
+            _check_names(variant, _KEYS, f"variants[{number}].")
             at = f"variants[{number}]."
-            _check_names(variant, _KEYS)
             grids.append(_grid(path, _merged(document, variant)))
+            at = ""
     except ValueError as error:
         raise InputError(f"{path}: {at}{error}") from error
     return grids

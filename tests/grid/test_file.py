@@ -38,7 +38,7 @@ def grid_file(tmp_path: Path, text: str | bytes) -> Path:
 def test_every_axis_of_a_file(tmp_path: Path) -> None:
     [grid] = load_grids(grid_file(tmp_path, GOOD))
     assert grid.operator == "nn.Conv2d"
-    assert dict(grid.axes) == {
+    assert {name: tuple(levels) for name, levels in grid.axes.items()} == {
         "batch": (4,),
         "in_channels": (16, 32, 64),
         "out_channels": (8, 10, 11, 12),
@@ -61,10 +61,10 @@ def test_variants_say_what_differs(tmp_path: Path) -> None:
         "  - {dtype: float16, values: null, zeros: 0.9, inputs: {input: [1, in_channels, 9, 9]}}\n"
     )
     first, second, third = load_grids(grid_file(tmp_path, text))
-    assert (second.axes["kernel_size"], second.sample, second.seed) == ((5,), 7, 3)
+    assert (second.axes["kernel_size"], second.sample, second.seed) == ([5], 7, 3)
     assert second.axes["in_channels"] == first.axes["in_channels"]
-    assert third.axes["values"] == ({"zeros": 0.9},)
-    assert third.axes["dtype"] == ("float16",)
+    assert third.axes["values"] == [{"zeros": 0.9}]
+    assert third.axes["dtype"] == ["float16"]
     assert third.inputs["input"] == [1, "in_channels", 9, 9]
 
 

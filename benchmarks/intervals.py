@@ -116,27 +116,26 @@ def cases_of(store: Store, device: str | None) -> dict[Measure, list[Case]]:
 
 def case_of(answer: Answer, measure: Measure, models: Mapping[str, str]) -> Case | None:
     """Return a run's case; None where there is no interval."""
-    found, ratio = answer.prediction, attribution(answer, measure)
+    found, sum_, ratio = answer.prediction, answer.prediction.total, attribution(answer, measure)
     in_time = measure == "time"
     interval = found.time_interval_s if in_time else found.energy_interval_j
     if ratio is None or interval is None or ratio <= 0:
         return None
     value = found.time_s if in_time else found.energy_j
     assert value is not None
-    widths = found.total.widths_time if in_time else found.total.widths_energy
-    side = 0 if ratio > 1 else 1  # predicted too high: the measured value lies below
+    widths = sum_.widths_time if in_time else sum_.widths_energy
+    side = int(ratio <= 1)  # predicted too high: the measured value lies below
     reach = math.log(value / interval[0]) if side == 0 else math.log(interval[1] / value)
     learned = math.sqrt(max(reach**2 - widths[side] ** 2, 0.0))
     regime = regime_of(found.workload, found.mode)
     return Case(
         model=models[found.workload.model_key],
         regime=f"{regime.family}, {regime.batch}",
-        waits=found.host_bound
-        or found.total.widths_time[1] > found.total.widths_time[0] + MAY_WAIT,
+        waits=found.host_bound or sum_.widths_time[1] > sum_.widths_time[0] + MAY_WAIT,
         error=math.log(ratio),
         own=widths[side],
-        scale=learned / SHIPPED[measure].half_width(found.total.kernel_s),
-        kernel_s=found.total.kernel_s,
+        scale=learned / SHIPPED[measure].half_width(sum_.kernel_s),
+        kernel_s=sum_.kernel_s,
         half_width=reach,
     )
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from opdb.store import Store, open_store
 from opdb.store.deriving import derive_costs
-from opdb.store.exchange import export_set, import_set
+from opdb.store.exchange import export_set, merge
 from opdb.store.opening import import_published
-from opdb.store.sets import read_set
+from opdb.store.sets import opened, put_samples
 from tests import shared
 
 SET = Path(__file__).parents[1] / "db" / "nvidia-h200"
@@ -57,7 +57,7 @@ def with_apart() -> Path:
         shutil.copy(default_database(), path)
         with open_store(str(path)) as store:
             for each in sorted(SET.with_name("apart").iterdir()):
-                import_set(store, each, contents=read_set(each), source=(each.name, ""))
+                _put(store, each, (each.name, ""))
             for board in store.boards_of_several_sources():
                 derive_costs(store, board)
 
@@ -66,15 +66,12 @@ def with_apart() -> Path:
 
 @cache
 def database_of(*names: str) -> Path:
-    """Return a database that holds these sets of db/; write to copies of it.
-
-    tests/store/test_proving.py proves their costs, and no import need prove them again.
-    """
+    """Return a database that holds these sets of db/; write to copies of it."""
 
     def fill(store: Store) -> None:
         for name in names:
             path = SET.with_name(name)
-            import_set(store, path, contents=read_set(path), source=(name, ""))
+            _put(store, path, (name, ""))
         for board in store.boards_of_several_sources():
             derive_costs(store, board)
 
@@ -134,7 +131,15 @@ def stored(fill: Callable[[Store], object]) -> Callable[[Path], None]:
 
 
 def _published(store: Store) -> None:
-    import_set(store, SET, contents=read_set(SET))
+    _put(store, SET)
+
+
+def _put(store: Store, path: Path, source: tuple[str, str] | None = None) -> None:
+    """Take a set in with its raw samples; tests/store/test_proving.py proves its costs."""
+    with opened(path, trusted=True) as found:
+        with found.writing() as connection:
+            put_samples(connection, path)
+        merge(store, found, path, source)
 
 
 def copy_to(path: Path) -> Path:
@@ -146,7 +151,7 @@ def keep_kinds(path: Path, *kinds: str) -> None:
     """Remove the costs and visits of all other kinds from a copy."""
     places = ", ".join("?" * len(kinds))
     with closing(sqlite3.connect(path)) as connection, connection:
-        for table in ("cost", "visit", "host_visit", "tally"):
+        for table in ("cost", "visit", "host_visit"):
             connection.execute(
                 f"DELETE FROM {table} WHERE configuration_id IN "
                 f"(SELECT id FROM configuration WHERE kind NOT IN ({places}))",

@@ -18,7 +18,7 @@ from opdb.meters.ncu import read_metrics
 from opdb.significance import load_significance
 from opdb.store.database import check_file
 from opdb.store.opening import FILE, MANIFEST, SAMPLES
-from opdb.store.sets import read_set
+from opdb.store.sets import opened
 from opdb.studies.annotate import read_profile
 from opdb.studies.roofline.counted import take_csv
 from opdb.studies.roofline.peaks import read_peaks
@@ -44,7 +44,8 @@ def of_set(name: str) -> Callable[[Path], object]:
             if each != name:
                 (folder / each).symlink_to(SET / each)
         (folder / name).symlink_to(path)
-        return read_set(folder)
+        with opened(folder) as found:
+            return found
 
     return read
 

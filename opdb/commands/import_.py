@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -85,9 +86,6 @@ class Loaded(Report):
             yield Rows(SETS, self.sets)
             return
         [one] = self.sets
-        if not any(one.imported.found.values()):
-            yield f"{one.path}: nothing was measured in it, so nothing is imported"
-            return
         found, added = one.imported.found, one.imported.added
         yield f"{one.path} imported into {self.location}"
         yield Rows(ONE, [(name, found[name], added[name]) for name in found])
@@ -110,20 +108,26 @@ def load(
     """
     from opdb.store import open_store
     from opdb.store.deriving import derive_pooled
+    from opdb.store.exchange import incoming, merge
 
     errors: list[str] = []
-    # All are read before a database is created for them.
-    ready = [each for path in map(Path, paths) if (each := _read(path, errors)) is not None]
-    if not ready:
-        raise InputError("\n".join(errors))
+    ready: list[tuple[Path, Store]] = []
     sets = []
-    with open_store(db) as store:
-        for path, take in ready:
+    with ExitStack() as opened:
+        for path in map(Path, paths):  # all are read before a database is created for them
             try:
-                sets.append(LoadedSet(path, take(store)))
+                ready.append((path, opened.enter_context(incoming(path))))
+            except InputError as error:
+                errors.append(str(error))
+        if not ready:
+            raise InputError("\n".join(errors))
+        store = opened.enter_context(open_store(db))
+        for path, found in ready:
+            try:
+                sets.append(LoadedSet(path, merge(store, found, path)))
             except InputError as error:
                 errors.append(f"{path}: {error}")
-        boards = _pooled(store, sets)
+        boards = store.boards_of_several_sources()
         if boards and tell is not None:
             tell("deriving costs from the visits of all")
         left = derive_pooled(store, boards)
@@ -132,45 +136,10 @@ def load(
                 f"costs of {', '.join(left)} stay as each set has them: raw samples of some visits "
                 "were left out of what came with opdb"
             )
-        found = Loaded(store.location, sets, errors)
+        loaded = Loaded(store.location, sets, errors)
     if check:
-        found.check()
-    return found
-
-
-def _read(path: Path, errors: list[str]) -> tuple[Path, Callable[[Store], Imported]] | None:
-    """Look at a set; return what takes it into a database, or add why it cannot be read."""
-    from opdb.store import open_store
-    from opdb.store.exchange import import_database, import_set
-    from opdb.store.opening import is_packaged
-    from opdb.store.sets import proved, read_set
-
-    try:
-        if _is_database(path):
-            open_store(str(path), create=False).close()
-            return path, partial(import_database, path=path)
-        contents = read_set(path)
-        contents = contents if is_packaged(path) else proved(contents)
-        return path, partial(import_set, folder=path, contents=contents)
-    except InputError as error:
-        errors.append(str(error))
-        return None
-
-
-def _is_database(path: Path) -> bool:
-    return not path.is_dir() and (path.is_file() or path.suffix in (".sqlite", ".db"))
-
-
-def _pooled(store: Store, sets: Sequence[LoadedSet]) -> set[str]:
-    """Return the boards whose visits may lie in several sets, or in several jobs' databases."""
-    from opdb.store import open_store
-
-    boards = set(store.boards_of_several_sources())
-    for one in sets:
-        if one.path.is_file() and one.imported.added["visits"]:
-            with open_store(str(one.path), create=False) as job:
-                boards |= {board.uuid for board in job.boards()}
-    return boards
+        loaded.check()
+    return loaded
 
 
 def run(

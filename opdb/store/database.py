@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, Self, TypeVar
 from sqlalchemy import (
     Connection,
     Engine,
-    Index,
     Select,
     Table,
     Transaction,
@@ -105,15 +104,6 @@ _BUSY_TIMEOUT_S = 30.0
 
 _TRIED_S = 0.1
 """How long it waits in one attempt of a writer, which `patiently` repeats."""
-_ASIDE = {
-    "page_size": 16 * 1024,  # fewer to write, all else alike
-    "journal_mode": "OFF",
-    "synchronous": "OFF",
-    "cache_size": -256 * 1024,  # KiB; each page is written once
-    "foreign_keys": "OFF",  # an import has followed every reference itself
-}
-"""SQLite's settings for a file that nobody else opens and that is of no use until it is whole."""
-
 _DAMAGED = "it is damaged; restore it, or delete it and import its published sets again"
 
 _EXPLANATIONS = (
@@ -235,11 +225,8 @@ def explained(url: str) -> Iterator[None]:
         raise DatabaseError(f"database {shown(url)}: {explanation}") from error
 
 
-def connect(url: str, *, create: bool, aside: bool = False) -> Engine:
+def connect(url: str, *, create: bool) -> Engine:
     """Check a database and return an engine on it, its tables created.
-
-    With `aside` it is an SQLite file that nobody else opens, of no use until it is whole: until
-    `keep_journal` it is written without one.
 
     Raises:
         DatabaseError: it does not exist and is not to be created, or it cannot be used.
@@ -248,11 +235,9 @@ def connect(url: str, *, create: bool, aside: bool = False) -> Engine:
     if file is not None:
         check_file(file, create=create)
     engine = _engine(url)
-    if aside:
-        event.listen(engine, "connect", _write_aside)
     try:
         with explained(url):
-            _prepare(engine, url, journal=not aside)
+            _prepare(engine, url)
     except DatabaseError:
         engine.dispose()
         raise
@@ -283,11 +268,6 @@ def may_write(url: str) -> bool:
 def read_only(file: Path) -> bool:
     """Return whether this user can only read an SQLite file (or cannot write beside it)."""
     return file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
-
-
-def journal_of(file: Path) -> Path:
-    """Return where SQLite keeps what is not in the file yet."""
-    return file.with_name(file.name + "-wal")
 
 
 def _user_data_folder() -> Path:
@@ -332,7 +312,7 @@ def _engine(url: str) -> Engine:
         # WAL wants to write beside the file even to read; a file that cannot be written to
         # does not change under us, which is what `immutable` promises SQLite.
         # Where its owner is at work (a journal is there), it is read beside the owner instead.
-        journaled = journal_of(file).exists()
+        journaled = file.with_name(file.name + "-wal").exists()
         uri = file.resolve().as_uri() + "?mode=ro" + ("" if journaled else "&immutable=1")
         engine = create_engine(
             "sqlite://", creator=lambda: sqlite3.connect(uri, uri=True, **arguments)
@@ -354,15 +334,10 @@ def _configure(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
-def _write_aside(connection: Any, _record: Any) -> None:
-    for name, value in _ASIDE.items():
-        connection.execute(f"PRAGMA {name} = {value}")
-
-
 def _begin(connection: Connection) -> None:
     # A writer takes its lock at once: one that starts by reading could find itself outdated.
     if connection.get_execution_options().get("writes", False):
-        driver = connection.connection.driver_connection
+        driver = connection.connection.dbapi_connection
         _try(driver, lambda: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     else:
         connection.exec_driver_sql("BEGIN")
@@ -385,64 +360,21 @@ def _give_up(connection: Any, _record: Any, _error: BaseException | None) -> Non
         connection.rollback()
 
 
-def keep_journal(engine: Engine) -> None:
-    """Let an SQLite database keep a journal from now on: readers and a writer then work at once.
-
-    For that it must be alone, and SQLite waits for nobody here: of several processes that create
-    one database, all but one would fail.
-    """
-    with engine.connect() as connection:
-        driver = connection.connection.driver_connection
-        assert driver is not None
-        switch = partial(driver.execute, "PRAGMA journal_mode = WAL")
-        patiently(lambda: _try(driver, switch), _named(engine))
-
-
-@contextmanager
-def indices_last(engine: Engine) -> Iterator[None]:
-    """Keep no index but those of keys within the block; make the others of all its rows at once.
-
-    For a file that nobody else opens: rows in the order of an index are quicker to add.
-    """
-    with written_alone(engine) as connection:
-        drop_indices(connection)
-    yield
-    with written_alone(engine) as connection:
-        for index in _indices():
-            index.create(connection)
-
-
-def drop_indices(connection: Connection) -> None:
-    """Drop every index but those of keys: a set is written and sent without them."""
-    for index in _indices():
-        index.drop(connection)
-
-
-def _indices() -> list[Index]:
-    return [index for table in metadata.sorted_tables for index in table.indexes]
-
-
-@contextmanager
-def written_alone(engine: Engine) -> Iterator[Connection]:
-    """Yield a connection within one transaction, while nobody else writes."""
-    with (
-        engine.connect().execution_options(writes="alone") as connection,
-        patiently(connection.begin, _named(engine)),
-    ):
-        yield connection
-
-
-def _named(engine: Engine) -> str:
-    return shown(engine.url.render_as_string(hide_password=False))
-
-
-def _prepare(engine: Engine, url: str, *, journal: bool) -> None:
+def _prepare(engine: Engine, url: str) -> None:
     with engine.connect() as connection:
         if _is_current(connection, url):
             return
-    if engine.dialect.name == "sqlite" and journal:
-        keep_journal(engine)
-    with written_alone(engine) as connection:
+        if engine.dialect.name == "sqlite":
+            # With a journal readers and a writer work at once. To begin one, a process must be
+            # alone, and SQLite itself does not wait for that.
+            connection.rollback()
+            driver: Any = connection.connection.driver_connection
+            switch = partial(driver.execute, "PRAGMA journal_mode = WAL")
+            patiently(lambda: _try(driver, switch), shown(url))
+    with (
+        engine.connect().execution_options(writes=True) as connection,
+        patiently(connection.begin, shown(url)),
+    ):
         # Another process may have created it between the look and the lock.
         if not _is_current(connection, url):
             metadata.create_all(connection, checkfirst=False)
@@ -579,11 +511,12 @@ class Connected:
             return [codec.read(row) for row in connection.execute(query).mappings()]
 
     @contextmanager
-    def writing(self, *, alone: bool = False) -> Iterator[Connection]:
+    def writing(self, *, incoming: Path | None = None) -> Iterator[Connection]:
         """Yield a connection within one transaction, undone if the block fails.
 
-        SQLite lets one writer in at a time; PostgreSQL many, unless one asks to be alone. Blocks
-        do not nest. Where another process is in, this one waits for as long as that takes.
+        One writer is let in at a time. Blocks do not nest. Where another process is in, this one
+        waits for as long as that takes. In SQLite the tables of `incoming`, another file, can be
+        read within the block as those of the schema "incoming".
 
         Raises:
             DatabaseError: the database cannot be written; or another process is in, after Ctrl-C
@@ -592,8 +525,12 @@ class Connected:
         self._end_interrupted()
         with explained(self.url):
             self._writer = self._engine.connect()
+            if incoming is not None:
+                driver: Any = self._writer.connection.driver_connection
+                self._writer.detach()  # from the pool: closing it ends the attachment, too
+                driver.execute("ATTACH ? AS incoming", [str(incoming)])
             with (
-                self._writer.execution_options(writes="alone" if alone else True) as connection,
+                self._writer.execution_options(writes=True) as connection,
                 self._begun(connection),
             ):
                 yield connection

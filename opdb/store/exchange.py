@@ -1,25 +1,47 @@
-"""Published sets out of the database and into it.
+"""Published sets out of the database and into it, and the databases of jobs.
 
-An import is one transaction: a set comes in whole or not at all. A set is written as it is read: by
-an import into a new database.
+All go the same way: the rows of a device are copied into a database of their own, which is
+completed and checked there, and is packed, or taken into another database in one transaction.
 """
 
 from __future__ import annotations
 
 import csv
+import lzma
 import math
 import shutil
+import sqlite3
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from sqlalchemy import Column, Connection, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    MetaData,
+    Select,
+    Subquery,
+    Table,
+    and_,
+    delete,
+    func,
+    insert,
+    literal,
+    null,
+    or_,
+    select,
+    true,
+    union,
+    update,
+)
 
 from opdb.errors import InputError, UnknownNameError
 from opdb.records import Json
-from opdb.store import database, schema
+from opdb.store import schema
 from opdb.store.deriving import costs_of
 from opdb.store.fields import field_of
 from opdb.store.opening import (
@@ -28,49 +50,36 @@ from opdb.store.opening import (
     SAMPLES,
     device_of,
     fingerprint,
+    is_packaged,
     open_store,
     write_manifest,
 )
-from opdb.store.rows import COST, in_parts, insert_columns, numbers, upsert, upsert_columns
+from opdb.store.rows import insert_into, upsert
 from opdb.store.sets import (
-    STATED,
     TABLES,
-    Contents,
-    SetRows,
     check,
     check_facts,
-    check_whole,
-    contents_of,
-    having_samples,
-    packed,
-    proved,
-    read_set,
-    without_samples,
+    folders_of,
+    opened,
+    prove,
+    put_samples,
+    take_samples,
 )
 from opdb.store.store import Store
-from opdb.store.visits import count_new, recount
 
 _ASIDE = ".opdb-"
 """How the folder's name begins in which a set is written before its files are put in place."""
 
-_NEVER_LESS = {schema.cost: "visits", schema.learned: "trained_at"}
-"""Tables whose stored rows give way to a set's, unless theirs is less in this column: costs that
-rest on fewer visits, estimates that were learned earlier."""
+_LASTING = {"name", "type", "power_limit_w", "memory_bytes", "l2_bytes", "max_clock_hz", "cpu"}
+"""Attributes in which a set and the database agree on a device or a host; a host's system is
+upgraded."""
 
-_LASTING: Mapping[Column[Any], float] = {
-    schema.device.c.name: 0.0,
-    schema.device.c.type: 0.0,
-    schema.device.c.power_limit_w: 0.0,
-    schema.device.c.memory_bytes: 0.02,
-    schema.device.c.l2_bytes: 0.0,
-    schema.device.c.max_clock_hz: 0.0,
-    schema.host.c.cpu: 0.0,
-}
-"""Columns in which a set and the database agree on a device or a host, and the share by which they
-may differ all the same: drivers set aside more or less memory. A host's system is upgraded."""
+MEMORY_APART = 0.02
+"""The share by which the memory of a device may differ: drivers set aside more or less."""
 
-Known: TypeAlias = dict[str, Mapping[str, int]]
-"""The row number of each key of a set, by the name of the table."""
+
+_IN_PARTS = {"yield_per": 1000}
+"""How rows are read that may be many, and large."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,9 @@ class Imported:
 
     found: Mapping[str, int]
     added: Mapping[str, int]
+
+
+# out of the database
 
 
 def export_set(
@@ -98,47 +110,51 @@ def export_set(
     known = {found.slug: found.name for found in store.devices()}
     if device not in known:
         raise UnknownNameError("device", device, known, hint="(opdb show lists what is measured)")
-    _check_target(folder, device)
-    contents = having_samples(store, contents_of(store, device, Path(store.location)))
-    contents["costs"] = _costs(store, device, contents["costs"])
+    there = device_of(folder)
+    if there not in (None, device):
+        raise InputError(f"{folder} holds the set of {there}, not of {device}; give another folder")
     try:
-        write_set(folder, contents, {**(about or {}), "device": device, "name": known[device]})
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f"{_ASIDE}*"):  # of an export that was killed
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(prefix=_ASIDE, dir=folder) as aside:
+            counts = _write(store, device, Path(aside), {**(about or {}), "name": known[device]})
+            # Without its database a folder is no set: a kill between two leaves none, not a mix.
+            for name in (FILE, SAMPLES):
+                (folder / name).unlink(missing_ok=True)
+            for name in (MANIFEST, SAMPLES, FILE):
+                Path(aside, name).replace(folder / name)
     except OSError as error:
         raise InputError(f"cannot write the set into {folder}: {error.strerror}") from error
-    return {name: len(found) for name, found in contents.items()}
+    return counts
 
 
-def write_set(folder: Path, contents: Contents, about: Mapping[str, Json]) -> None:
-    """Write the files of a set.
+def _write(store: Store, device: str, folder: Path, about: Mapping[str, Json]) -> dict[str, int]:
+    """Write the files of a device's set; return the rows of each table."""
+    path = folder / Path(FILE).stem
+    with _copied(store, path, device) as made:
+        for board in store.boards(device):  # what is stored may be of a bench that was killed
+            made.replace_costs(board.uuid, costs_of(made, board.uuid))
+        with made.writing() as connection:
+            counts = _counts(connection)
+            lines = take_samples(connection)
+            for table in schema.metadata.sorted_tables:
+                for index in table.indexes:
+                    index.drop(connection)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")  # all of it is in the file then
+        connection.execute("VACUUM")
+    (folder / FILE).write_bytes(_packed(path.read_bytes()))
+    (folder / SAMPLES).write_bytes(_packed("".join(lines).encode()))
+    write_manifest(folder, {**about, "device": device})
+    return counts
 
-    Raises:
-        OSError: they cannot be written.
-    """
-    contents, lines = dict(contents), []
-    for name in ("visits", "host_visits"):
-        contents[name], apart = without_samples(contents[name])
-        lines += apart
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(f"{_ASIDE}*"):  # of an export that was killed
-        shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(prefix=_ASIDE, dir=folder) as aside:
-        path = Path(aside, Path(FILE).stem)
-        engine = database.connect(database.as_url(str(path)), create=True, aside=True)
-        try:
-            with database.written_alone(engine) as connection:
-                database.drop_indices(connection)
-                _insert_all(connection, contents, None)
-        finally:
-            engine.dispose()
-        Path(aside, FILE).write_bytes(packed(path.read_bytes()))
-        if lines:
-            Path(aside, SAMPLES).write_bytes(packed("".join(lines).encode()))
-        write_manifest(Path(aside), about)
-        # Without its database a folder is no set: a kill between two leaves none, not a mix.
-        for name in (FILE, SAMPLES):
-            (folder / name).unlink(missing_ok=True)
-        for name in (MANIFEST, *([SAMPLES] if lines else ()), FILE):
-            Path(aside, name).replace(folder / name)
+
+def _packed(content: bytes) -> bytes:
+    """Return bytes as xz has them, with a dictionary as large as they need."""
+    size = max(4096, min(len(content), 64 * 1024 * 1024))
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": size}]
+    return lzma.compress(content, filters=filters)
 
 
 def export_csv(store: Store, folder: Path, *, device: str) -> dict[str, int]:
@@ -149,157 +165,243 @@ def export_csv(store: Store, folder: Path, *, device: str) -> dict[str, int]:
     Raises:
         InputError: the folder cannot be written.
     """
-    contents = contents_of(store, device, Path(store.location))
+    counts = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, found in contents.items():
-            names = [n for n in found.values if n not in found.table.c or not _is_raw(found, n)]
-            with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as stream:
-                writer = csv.writer(stream, lineterminator="\n")
-                writer.writerow(names)
-                writer.writerows(zip(*(found.values[each] for each in names), strict=True))
+        with store.reading() as connection:
+            for name, query in _queries(device).items():
+                table = TABLES[name]
+                columns = schema.outside(table)
+                for inside, outside in schema.REFERENCES.items():
+                    if inside in table.c:
+                        target = schema.metadata.tables[outside]
+                        query = query.join(target, target.c.id == table.c[inside])
+                        columns[outside] = target.c.key
+                shown = [c.label(n) for n, c in columns.items() if field_of(c).verify is None]
+                found = connection.execute(
+                    query.with_only_columns(*shown, maintain_column_froms=True)
+                )
+                with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as stream:
+                    writer = csv.writer(stream, lineterminator="\n")
+                    writer.writerow(found.keys())
+                    rows = found.all()
+                    writer.writerows(rows)
+                counts[name] = len(rows)
     except OSError as error:
         raise InputError(f"cannot write the tables into {folder}: {error.strerror}") from error
-    return {name: len(found) for name, found in contents.items()}
+    return counts
 
 
-def _is_raw(found: SetRows, name: str) -> bool:
-    return field_of(found.table.c[name]).verify is not None
+def _queries(device: str | None) -> dict[str, Select[Any]]:
+    """Return, for each table, the query of the rows that a device's set holds, or of all."""
+    every = {name: select(table) for name, table in TABLES.items()}
+    if device is None:
+        return every
+    campaign, board, cost, call = schema.campaign, schema.board, schema.cost, schema.call
+    workload, run = schema.workload, schema.model_run
+    campaigns = select(campaign.c.id).where(campaign.c.device == device)
+    boards = select(board.c.uuid).where(board.c.device == device)
+    measured = select(_measured(campaigns, boards, device))
+    its_sets = select(campaign.c.source_id).where(campaign.c.device == device)
+    calling = select(call.c.workload_id).where(call.c.configuration_id.in_(measured))
+    ran = select(run.c.workload_id).where(run.c.campaign.in_(campaigns))
+    workloads = select(workload.c.id).where(
+        or_(workload.c.source_id.in_(its_sets), workload.c.id.in_(calling), workload.c.id.in_(ran))
+    )
+    called = select(call.c.configuration_id).where(call.c.workload_id.in_(workloads))
+    hosts = select(campaign.c.host).where(campaign.c.device == device)
+    configuration = schema.configuration.c.id
+    chosen = {
+        "devices": schema.device.c.slug == device,
+        "hosts": schema.host.c.id.in_(hosts),
+        "configurations": or_(configuration.in_(measured), configuration.in_(called)),
+        "workloads": workload.c.id.in_(workloads),
+        "calls": call.c.workload_id.in_(workloads),
+        "visits": schema.visit.c.campaign.in_(campaigns),
+        "host_visits": schema.host_visit.c.campaign.in_(campaigns),
+        "model_runs": run.c.campaign.in_(campaigns),
+        "costs": cost.c.board.in_(boards),
+    }
+    for name in ("boards", "campaigns", "calibrations", "learned", "profiles"):
+        chosen[name] = TABLES[name].c.device == device
+    return {name: query.where(chosen[name]) for name, query in every.items()}
+
+
+def _measured(campaigns: Select[Any], boards: Select[Any], device: str) -> Subquery:
+    """Return the row numbers of the configurations that a device's boards have seen."""
+    visit, host_visit, cost, profile = schema.visit, schema.host_visit, schema.cost, schema.profile
+    return union(
+        select(visit.c.configuration_id).where(visit.c.campaign.in_(campaigns)),
+        select(host_visit.c.configuration_id).where(host_visit.c.campaign.in_(campaigns)),
+        select(cost.c.configuration_id).where(cost.c.board.in_(boards)),
+        select(profile.c.configuration_id).where(profile.c.device == device),
+    ).subquery()
+
+
+@contextmanager
+def _copied(store: Store, path: Path, device: str | None = None) -> Iterator[Store]:
+    """Yield a new database of a device's rows, or of all, with the raw samples that are at hand."""
+    with open_store(str(path)) as made:
+        with store.reading() as source, made.writing() as target:
+            _copy(source, target, {TABLES[n]: query for n, query in _queries(device).items()})
+            for folder in folders_of(source):
+                put_samples(target, folder)
+        yield made
+
+
+def _copy(source: Connection, target: Connection, queries: Mapping[Table, Select[Any]]) -> None:
+    """Copy rows into tables as they are, without what only their own database knows."""
+    for table, query in queries.items():
+        columns = [each for each in query.selected_columns if each.name not in schema.INSIDE]
+        found = source.execute(query.with_only_columns(*columns), execution_options=_IN_PARTS)
+        for part in found.mappings().partitions():
+            new = [dict(row) for row in part]
+            for row in new:  # a failure's reason may have several lines
+                if row.get("reason") and not row["reason"].isprintable():
+                    row["reason"] = "".join(s if s.isprintable() else " " for s in row["reason"])
+            target.execute(insert(table), new)
+
+
+# into the database
+
+
+@contextmanager
+def incoming(path: Path) -> Iterator[Store]:
+    """Yield what may be imported from a path, checked: a published set, or a job's database.
+
+    Costs of a job that was killed are not what its visits say; they are derived anew.
+
+    Raises:
+        DatabaseError: it is a database, but not of opdb's.
+        InputError: it is neither, or a row of it is not what it says it is.
+    """
+    if not is_database(path):
+        with opened(path, trusted=is_packaged(path)) as found:
+            yield found
+        return
+    with (
+        tempfile.TemporaryDirectory() as aside,
+        open_store(str(path), create=False) as job,
+        _copied(job, Path(aside, path.name)) as copied,
+    ):
+        with copied.writing() as connection:
+            connection.execute(delete(schema.cost))
+        check(copied, path)
+        prove(copied, path)
+        yield copied
+
+
+def is_database(path: Path) -> bool:
+    """Whether a path names a database rather than a set's folder, by what is there or its name."""
+    return not path.is_dir() and (path.is_file() or path.suffix in (".sqlite", ".db"))
 
 
 def import_set(
-    store: Store,
-    folder: Path,
-    *,
-    contents: Contents | None = None,
-    source: tuple[str, str] | None = None,
+    store: Store, path: Path, *, trusted: bool = False, source: tuple[str, str] | None = None
 ) -> Imported:
-    """Take a published set into the database; what is there already stays.
+    """Take a published set, or a job's database, into the database; what is there already stays.
 
-    What an earlier import of the same source brought in is replaced. `contents` is what was read
-    of it, taken as it stands; when None the folder is read and proved. `source` is the name and
-    fingerprint that the set is remembered by; the folder's path and fingerprint when None.
-
-    Raises:
-        InputError: the folder is not a set, or a row is not what it says it is.
+    A trusted set is taken as it stands. Errors are those of `incoming` and of `merge`.
     """
-    name, seen = source or (str(folder.resolve()), fingerprint(folder))
-    contents = proved(read_set(folder)) if contents is None else contents
-    with store.writing(alone=True) as connection:
-        before = _counts(connection)
-        visited = _visited(connection, name)
-        number = _forget_source(connection, name, seen)
-        _check_known(connection, contents)
-        visits = _insert_all(connection, contents, number)
-        after = _counts(connection)
-        if not visited and after["visits"] - before["visits"] == len(visits):
-            count_new(connection, visits.values)
-        else:
-            recount(connection, visited | set(visits.values["configuration_id"]))
-    found = {name: len(rows) for name, rows in contents.items()}
-    return Imported(found, {name: max(0, after[name] - before[name]) for name in found})
+    with opened(path, trusted=True) if trusted else incoming(path) as found:
+        return merge(store, found, path, source)
 
 
-def import_database(store: Store, path: Path) -> Imported:
-    """Take all measurements of a job's database into another; each device whole or not at all.
+def merge(
+    store: Store, found: Store, path: Path, source: tuple[str, str] | None = None
+) -> Imported:
+    """Take what `incoming` yields of a path into the database, in one transaction.
 
-    It goes the way of a published set, device by device. Its costs are not read, for those of a job
-    that was killed are not what its visits say; they are derived anew. What an earlier import of
-    the same file brought is replaced, so that one that has grown can come again.
+    What an earlier import of the same source brought in is replaced, so that a job's database that
+    has grown can come again. `source` is the name and fingerprint that it is remembered by; the
+    path and its fingerprint when None.
 
     Raises:
-        DatabaseError: it is not a database of opdb's.
-        InputError: a row of it is not what it says it is, or it is this database itself.
+        InputError: it contradicts what the database has, or is the database itself.
     """
     if store.path is not None and store.path.resolve() == path.resolve():
         raise InputError(f"{path} is the database itself; name another with --db, or another job's")
-    found = dict.fromkeys(TABLES, 0)
-    added = dict.fromkeys(TABLES, 0)
-    with open_store(str(path), create=False) as job:
-        check_whole(job, path)
-        stat = path.stat()
-        for device in job.devices():
-            contents = having_samples(job, contents_of(job, device.slug, path))
-            contents["costs"] = contents["costs"].only([False] * len(contents["costs"]))
-            check(contents)
-            source = f"{path.resolve()} {device.slug}", f"{stat.st_size} {stat.st_mtime_ns}"
-            imported = import_set(store, path, contents=proved(contents), source=source)
-            for name in TABLES:
-                found[name] += imported.found[name]
-                added[name] += imported.added[name]
-    return Imported(found, added)
+    _check_known(store, found, path)
+    check_facts(found, path, {}, store)
+    name, seen = source or (str(path.resolve()), fingerprint(path))
+    attached = found.path if store.path is not None else None
+    with store.writing(incoming=attached) as connection:
+        before = _counts(connection)
+        number = _forget_source(connection, name, seen)
+        beside = MetaData()
+        theirs = {
+            table: table.to_metadata(beside, schema="pg_temp" if attached is None else "incoming")
+            for table in schema.metadata.sorted_tables
+        }
+        if attached is None:  # temporary tables take its place, found after those of the database
+            places = "current_setting('search_path') || ', pg_temp'"
+            connection.exec_driver_sql(f"SELECT set_config('search_path', {places}, true)")
+            beside.create_all(connection, checkfirst=False)
+            with found.reading() as reading:
+                _copy(reading, connection, {theirs[t]: select(t) for t in TABLES.values()})
+        for table in TABLES.values():
+            _insert(connection, table, theirs, number)
+        counts = _counts(connection, theirs)
+        after = _counts(connection)
+        if attached is None:
+            beside.drop_all(connection, checkfirst=False)
+    return Imported(counts, {name: max(0, after[name] - before[name]) for name in counts})
 
 
-def _insert_all(connection: Connection, contents: Contents, source: int | None) -> SetRows:
-    """Insert the rows of a set, of a source (row number); return its visits as they are stored."""
-    known: Known = {}
-    for found in contents.values():
-        _insert(connection, found, source, known)
-        if found.table.name in schema.REFERENCES.values():
-            known[found.table.name] = numbers(connection, found.table, found.values["key"])
-    return _numbered(contents["visits"], known)
+def _insert(
+    connection: Connection, table: Table, theirs: Mapping[Table, Table], source: int
+) -> None:
+    """Insert the rows of another database's table, the references followed.
 
-
-def _check_known(connection: Connection, contents: Contents) -> None:
-    """Check that a set does not contradict what the database has of its device and hosts.
-
-    Raises:
-        InputError: it does; the message names the field.
+    Costs that rest on fewer visits than those there, and estimates that were learned earlier, are
+    not taken.
     """
-    for column, apart in _LASTING.items():
-        [found] = [rows for rows in contents.values() if rows.table is column.table]
-        [key] = [each.name for each in column.table.primary_key]
-        stored: dict[Any, Any] = dict(
-            map(tuple, connection.execute(select(column.table.c[key], column)))
-        )
-        for number, row in enumerate(found.rows()):
-            there, here = row[column.name], stored.get(row[key])
-            alike = None in (here, there) or here == there
-            if not alike and not (apart and math.isclose(here or 0.0, there, rel_tol=apart)):
-                why = f"the database has {here!r} of this {column.table.name}"
-                raise found.error(number, column.name, there, why)
-    devices = contents["devices"].values["slug"]
-    known = {
-        name: replace(contents[name], values={column.name: connection.scalars(query).all()})
-        for name, column in STATED.items()
-        for query in [select(column).where(column.table.c.device.in_(devices))]
+    their, workload = theirs[table], schema.workload
+    known: dict[str, ColumnElement[Any]] = {
+        name: column for name, column in their.c.items() if name not in schema.INSIDE
     }
-    check_facts(contents, {}, known)
-
-
-def _costs(store: Store, device: str, stored: SetRows) -> SetRows:
-    """Return the costs that a device's campaigns give; those stored may be of a killed bench."""
-    boards = [board.uuid for board in store.boards(device)]
-    found = [COST.row(cost) for board in boards for cost in costs_of(store, board, device)]
-    _, order = TABLES["costs"]
-    found.sort(key=lambda row: tuple(row[name] for name in order))
-    return replace(stored, values={name: [row[name] for row in found] for name in stored.values})
-
-
-def _check_target(folder: Path, device: str) -> None:
-    """Check that a folder can take a device's set.
-
-    Raises:
-        InputError: it is a file, or another device's set is in it.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; give a folder for the set")
-    there = device_of(folder)
-    if there not in (None, device):
-        raise InputError(f"{folder} holds the set of {there}, not of {device}; give another folder")
-
-
-def _visited(connection: Connection, source: str) -> set[int]:
-    """Return the configurations (row numbers) that campaigns of a source have visits of."""
-    visit, campaign = schema.visit, schema.campaign
-    query = (
-        select(visit.c.configuration_id)
-        .distinct()
-        .join(campaign, visit.c.campaign == campaign.c.id)
-        .join(schema.source, campaign.c.source_id == schema.source.c.id)
-        .where(schema.source.c.name == source)
+    joined: FromClause = their
+    for inside, outside in schema.REFERENCES.items():
+        if inside in known:
+            target = schema.metadata.tables[outside]
+            joined = joined.join(theirs[target], theirs[target].c.id == their.c[inside])
+            joined = joined.join(target, target.c.key == theirs[target].c.key)
+            known[inside] = target.c.id
+    identity = [column.name for column in table.primary_key]
+    if "key" in known:
+        identity = ["key"]
+        del known["id"]
+    if "source_id" in table.c:
+        known["source_id"] = literal(source)
+    conditions: list[ColumnElement[bool]] = [true()]
+    if table is workload:
+        # One that was asked for here or in the set, other than by a sweep, stays asked for.
+        asked_for = select(their.c.key).where(~their.c.swept)
+        wanted = update(workload).where(workload.c.key.in_(asked_for)).values(swept=False)
+        connection.execute(wanted)
+    elif table is schema.call:
+        conditions = [workload.c.source_id == source]
+        ours = select(workload.c.id).where(
+            *conditions, workload.c.key.in_(select(theirs[workload].c.key))
+        )
+        connection.execute(delete(table).where(table.c.workload_id.in_(ours)))
+    query = select(*known.values()).select_from(joined).where(*conditions)
+    statement = insert_into(connection, table).from_select(list(known), query)
+    new = statement.excluded
+    changed = {name: new[name] for name in known if name not in identity}
+    if table is workload:  # those that were harvested here, or came with another set, stay
+        changed |= {"swept": and_(new.swept, table.c.swept), "touched_bytes": null()}
+        stays = table.c.source_id == source
+    elif table is schema.cost:
+        stays = new.visits >= table.c.visits
+    elif table is schema.learned:
+        stays = new.trained_at >= table.c.trained_at
+    else:
+        connection.execute(statement.on_conflict_do_nothing(index_elements=identity))
+        return
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=identity, set_=changed, where=stays)
     )
-    return set(connection.scalars(query))
 
 
 def _forget_source(connection: Connection, name: str, seen: str) -> int:
@@ -311,100 +413,36 @@ def _forget_source(connection: Connection, name: str, seen: str) -> int:
     return int(number)
 
 
-def _insert(connection: Connection, found: SetRows, source: int | None, known: Known) -> None:
-    """Insert a table's rows, the references followed."""
-    if not len(found):
-        return
-    table, identity = found.table, [column.name for column in found.table.primary_key]
-    if table is schema.call:
-        _insert_calls(connection, _numbered(found, known), source)
-        return
-    _check_references(connection, found)
-    found = _numbered(found, known)
-    if "source_id" in table.c:
-        found = found.having(source_id=[source] * len(found))
-    if table is schema.workload:
-        _insert_workloads(connection, found, source)
-    elif table in _NEVER_LESS:
-        upsert_columns(connection, table, found.values, identity, no_less=_NEVER_LESS[table])
-    else:
-        names = ["key"] if table is schema.configuration else identity
-        upsert_columns(connection, table, found.values, names, replace=False)
-
-
-def _insert_workloads(connection: Connection, found: SetRows, source: int | None) -> None:
-    """Insert workloads; those that were harvested here stay, those of this source are replaced.
-
-    A workload that was asked for here or in the set, other than by a sweep, stays asked for.
-    """
-    table = schema.workload
-    here = set(connection.scalars(select(table.c.key).where(~table.c.swept)))
-    keys, swept = found.values["key"], found.values["swept"]
-    asked_for = [key for key, by_sweep in zip(keys, swept, strict=True) if not by_sweep]
-    for some in in_parts(asked_for):
-        connection.execute(update(table).where(table.c.key.in_(some)).values(swept=False))
-    found = found.having(
-        touched_bytes=[None] * len(found),
-        swept=[by_sweep and key not in here for key, by_sweep in zip(keys, swept, strict=True)],
-    )
-    mine = _foreign_keys(connection, source)
-    found = found.only([key not in mine for key in keys])
-    upsert_columns(connection, table, found.values, ["key"])
-
-
-def _insert_calls(connection: Connection, found: SetRows, source: int | None) -> None:
-    """Insert the calls of the workloads that came from this source, in place of earlier ones."""
-    workload, call = schema.workload, schema.call
-    ours = select(workload.c.id).where(workload.c.source_id == source)
-    chosen = set(connection.scalars(ours))
-    found = found.only([number in chosen for number in found.values["workload_id"]])
-    for some in in_parts(found.values["workload_id"]):
-        connection.execute(delete(call).where(call.c.workload_id.in_(some)))
-    insert_columns(connection, insert(call), found.values)
-
-
-def _foreign_keys(connection: Connection, source: int | None) -> set[str]:
-    """Return the keys of the workloads that did not come from this source."""
-    workload = schema.workload
-    query = select(workload.c.key).where(
-        or_(workload.c.source_id.is_(None), workload.c.source_id != source)
-    )
-    return set(connection.scalars(query))
-
-
-def _numbered(found: SetRows, known: Known) -> SetRows:
-    """Return the same with row numbers in place of content keys."""
-    values = dict(found.values)
-    for inside, name in schema.REFERENCES.items():
-        if name in values:
-            values[inside] = list(map(known[name].__getitem__, values.pop(name)))
-    return replace(found, values=values)
-
-
-def _check_references(connection: Connection, found: SetRows) -> None:
-    """Check that the devices, boards, hosts and campaigns that rows name are there.
-
-    Raises:
-        InputError: one is not.
-    """
-    for constraint in found.table.foreign_key_constraints:
-        names = [reference.parent.name for reference in constraint.elements]
-        if not found.values.keys() >= set(names):
-            continue
-        targets = [reference.column for reference in constraint.elements]
-        known = set(map(tuple, connection.execute(select(*targets))))
-        for row, named in enumerate(zip(*(found.values[name] for name in names), strict=True)):
-            if named not in known:
-                why = f"no such {targets[0].table.name}"
-                others = list(zip(names, named, strict=True))[1:]
-                why += "".join(f" of {name} {value!r}" for name, value in others)
-                raise found.error(row, names[0], named[0], why)
-
-
-def _counts(connection: Connection) -> dict[str, int]:
+def _counts(connection: Connection, theirs: Mapping[Table, Table] | None = None) -> dict[str, int]:
     """Return the rows of each table by its name in `TABLES`."""
     counts = (
-        select(func.count()).select_from(table).scalar_subquery().label(name)
-        for name, (table, _) in TABLES.items()
+        select(func.count())
+        .select_from((theirs or {}).get(table, table))
+        .scalar_subquery()
+        .label(name)
+        for name, table in TABLES.items()
     )
     return dict(connection.execute(select(*counts)).mappings().one())
+
+
+def _check_known(store: Store, found: Store, path: Path) -> None:
+    """Check that a set does not contradict what the database has of its device and hosts.
+
+    Raises:
+        InputError: it does; the message names the field.
+    """
+    known = {("device", each.slug): vars(each) for each in store.devices()}
+    known |= {("host", each.id): vars(each) for each in store.hosts()}
+    named = [("device", each.slug, vars(each)) for each in found.devices()]
+    named += [("host", each.id, vars(each)) for each in found.hosts()]
+    for what, id_, there in named:
+        here = known.get((what, id_), {})
+        for name in sorted(_LASTING & here.keys()):
+            values = here[name], there[name]
+            if None in values or values[0] == values[1]:
+                continue
+            if name != "memory_bytes" or not math.isclose(*values, rel_tol=MEMORY_APART):
+                raise InputError(
+                    f"{path}, {what} {id_[:36]!r}, column {name}: {there[name]!r}: the database "
+                    f"has {here[name]!r} of this {what}"
+                )

@@ -178,6 +178,8 @@ def check_value(column: Column[Any], value: Any) -> None:
         raise ValueError("not a finite number")
     if field.check is not None:
         field.check(value)
+    if field.verify is not None:
+        field.checked(value)
 
 
 def _check_printable(text: str) -> None:

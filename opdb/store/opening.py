@@ -7,8 +7,8 @@ import json
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -162,10 +162,9 @@ def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = Fa
     """Open a database: the one named, else `OPDB_DB`'s, else the default one.
 
     A new database is created. The default one, and no other, takes in every usual published set (of
-    the checkout's `db/*/`, or those that a wheel carries) that it has not seen as it now is; where
-    there is none yet, it is built of them aside and put in place when it is whole. Sets of sweeps
-    are taken in with `sweeps` alone, those of another device once it is asked for (`take_in`): a
-    usual prediction needs nothing of them, and need not wait for them.
+    the checkout's `db/*/`, or those that a wheel carries) that it has not seen as it now is.
+    Sets of sweeps are taken in with `sweeps` alone, those of another device once it is asked for
+    (`take_in`): a usual prediction needs nothing of them, and need not wait for them.
 
     Raises:
         DatabaseError: it cannot be used; or it was named, there is none, and `create` is false.
@@ -175,8 +174,6 @@ def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = Fa
         raise DatabaseError(f"database {url!r}: give a file or a URL")
     named = url or os.environ.get("OPDB_DB")
     location = database.as_url(named) if named else database.default_url()
-    if not named:
-        build_published(location)
     with ExitStack() as undo:
         try:
             engine = database.connect(location, create=create or not named)
@@ -212,61 +209,6 @@ def _check_slugs(store: Store) -> None:
                 f"database {store.location}: device {device.slug!r} is named as no device may be "
                 f"({SLUG_ALLOWED}); somebody altered it, or it is not one of opdb's"
             )
-
-
-def build_published(location: str) -> None:
-    """Build the default database (a URL) of the published sets, where there is none yet.
-
-    Written aside it needs no journal, and a process that is killed leaves no half of one. Of
-    several that want it at once, one builds it and the others wait.
-
-    Raises:
-        DatabaseError: it cannot be written.
-        InputError: a set cannot be imported.
-    """
-    file = database.file_of(location)
-    if file is None or file.exists() or not sets_at_hand():
-        return
-    if database.journal_of(file).exists():
-        return  # of one that was deleted: SQLite drops it where it creates the file itself
-    database.check_file(file, create=True)
-    # Where folders cannot be locked or files not linked, the sets are imported as into any other.
-    with suppress(ImportError, OSError), _locked(file.parent):
-        if not file.exists():
-            _build(file)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of such a block for the same folder; a kill lets them in."""
-    from fcntl import LOCK_EX, flock  # Windows has none
-
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        flock(descriptor, LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _build(file: Path) -> None:
-    aside = file.with_name(f"{file.stem}-new{file.suffix}")
-    aside.unlink(missing_ok=True)  # of a process that was killed
-    location = database.as_url(str(aside))
-    try:
-        with ExitStack() as undo:
-            engine = database.connect(location, create=True, aside=True)
-            undo.callback(engine.dispose)
-            with database.indices_last(engine):
-                import_published(Store(location, engine))
-            database.keep_journal(engine)
-        with aside.open("rb") as stream:
-            os.fsync(stream.fileno())
-        # One that somebody made meanwhile stays; import_published looks after it.
-        with suppress(FileExistsError):
-            file.hardlink_to(aside)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def is_default(store: Store) -> bool:
@@ -315,12 +257,10 @@ def import_published(store: Store, *, sweeps: bool = False, device: str | None =
     # They read archives and statistics, which most commands need not.
     from opdb.store.deriving import derive_pooled
     from opdb.store.exchange import import_set
-    from opdb.store.sets import read_set
 
-    for name, found in new.items():
+    for source in new.items():
         # Sets beside the code are trusted as they are; `make check` proves their costs.
-        contents = read_set(sets[name], trusted=True)
-        import_set(store, sets[name], contents=contents, source=(name, found))
+        import_set(store, sets[source[0]], trusted=True, source=source)
     derive_pooled(store, store.boards_of_several_sources())
 
 

@@ -67,18 +67,14 @@ def _configure(connection: Any, _record: Any) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    """Give readers one consistent look; let writers in together, or one that must be alone.
-
-    An import counts visits anew and an upgrade alters tables: nobody else may write meanwhile.
-    """
-    writes = connection.get_execution_options().get("writes", False)
-    if not writes:
+    """Give readers one consistent look, and let one writer in at a time."""
+    if not connection.get_execution_options().get("writes", False):
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         return
-    kind = "pg_advisory_xact_lock" if writes == "alone" else "pg_advisory_xact_lock_shared"
     # In one statement, so in one trip to the server; a target list is evaluated from the left.
     connection.exec_driver_sql(
-        f"SELECT set_config('lock_timeout', '{TRIED_S}s', true), {kind}({_AGREED}), "
+        f"SELECT set_config('lock_timeout', '{TRIED_S}s', true), "
+        f"pg_advisory_xact_lock({_AGREED}), "
         f"set_config('lock_timeout', '{LOCK_TIMEOUT_S}s', true)"
     )
 

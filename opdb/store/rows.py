@@ -473,37 +473,38 @@ def calls_of(connection: Connection, conditions: WhereClauses) -> dict[int, list
 def visit_outcomes(
     connection: Connection, conditions: WhereClauses, configurations: Collection[str] | None = None
 ) -> dict[tuple[str, str], Counter[Outcome]]:
-    """Count the visits whose tallies meet the conditions by (configuration key, setting)."""
-    tally, configuration = schema.tally, schema.configuration
+    """Count the visits that meet the conditions by (configuration key, setting)."""
+    visit, configuration = schema.visit, schema.configuration
     query = (
-        select(configuration.c.key, tally.c.setting, tally.c.outcome)
-        .add_columns(func.sum(tally.c.visits).label("visits"))
-        .join(configuration, tally.c.configuration_id == configuration.c.id)
+        select(configuration.c.key, visit.c.setting, visit.c.outcome)
+        .add_columns(func.count().label("visits"))
+        .join_from(visit, configuration)
+        .join(schema.campaign)
         .where(*conditions)
-        .group_by(configuration.c.key, tally.c.setting, tally.c.outcome)
+        .group_by(configuration.c.key, visit.c.setting, visit.c.outcome)
     )
     outcomes: dict[tuple[str, str], Counter[Outcome]] = {}
-    for row in of_configurations(connection, query, tally, configurations):
+    for row in of_configurations(connection, query, visit, configurations):
         found = outcomes.setdefault((row["key"], row["setting"]), Counter())
         found[row["outcome"]] += row["visits"]
     return outcomes
 
 
 def measurements(device: str) -> list[ColumnElement[bool]]:
-    """Return the conditions on the tally of measurements inside models on a device (slug).
+    """Return the conditions on visits, and campaigns, of measurements inside models on a device.
 
     Convolutions that were forced to take an algorithm are left out.
     """
-    tally = schema.tally
-    of_role = [tally.c.device == device, tally.c.role == "measurement", tally.c.access == "model"]
-    return [*of_role, unforced(tally)]
+    visit = schema.visit
+    of_role = visit.c.role == "measurement", visit.c.access == "model", unforced(visit)
+    return [schema.campaign.c.device == device, *of_role]
 
 
 def failures(connection: Connection, device: str) -> list[Failure]:
     """Return a device's configurations that have visits and no good one, by kind and key."""
-    tally, configuration = schema.tally, schema.configuration
-    failed = [*measurements(device), tally.c.outcome != "ok"]
-    failing = select(tally.c.configuration_id).where(*failed)
+    visit, configuration = schema.visit, schema.configuration
+    failed = [*measurements(device), visit.c.outcome != "ok"]
+    failing = select(visit.c.configuration_id).join(schema.campaign).where(*failed)
     query = select(configuration.c.key, configuration.c.kind)
     query = query.where(configuration.c.id.in_(failing))
     kinds: dict[str, str] = dict(map(tuple, connection.execute(query)))
@@ -546,7 +547,7 @@ def last_reasons(
 
 
 def unforced(table: Table) -> ColumnElement[bool]:
-    """Return the condition on visits or their tally that torch chose their algorithm."""
+    """Return the condition on visits or costs that torch chose their algorithm."""
     return table.c.setting.not_like(f'%"{ALGORITHM_SETTING}":%')
 
 

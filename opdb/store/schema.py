@@ -271,7 +271,7 @@ visit = Table(
     metadata,
     column("id", TEXT, primary_key=True),
     column("campaign", TEXT, ForeignKey("campaign.id", ondelete="CASCADE")),
-    column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
+    column("configuration_id", WHOLE, ForeignKey("configuration.id")),
     column("setting", TEXT),
     column("role", one_of(Role)),
     column("outcome", one_of(Outcome)),
@@ -289,37 +289,12 @@ visit = Table(
     column("neighbours", NEIGHBOURS, nullable=True),
     column("outputs", one_of(Outputs), nullable=True),
     Index(None, "campaign", "role"),
-)
-
-# The number of visits of each sort, and why they were rejected (empty: they were not). Pending work
-# is read from this, never from the visits: there may be millions of these. Written with every
-# visit; see `opdb.store.visits`.
-tally = Table(
-    "tally",
-    metadata,
-    column("device", TEXT),
-    column("configuration_id", WHOLE, ForeignKey("configuration.id")),
-    column("board", TEXT),
-    column("setting", TEXT),
-    column("role", TEXT),
-    column("access", TEXT),
-    column("weights", TEXT),
-    column("outcome", TEXT),
-    column("rejected", TEXT),
-    column("visits", WHOLE),
-    ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
-    PrimaryKeyConstraint(
-        "device",
-        "configuration_id",
-        "board",
-        "setting",
-        "role",
-        "access",
-        "weights",
-        "outcome",
-        "rejected",
+    # What visits are counted by: beside these columns the raw samples are long.
+    Index(
+        "ix_visit_counted",
+        *("configuration_id", "campaign", "setting", "role", "access", "weights", "outcome"),
+        "flags",
     ),
-    sqlite_with_rowid=False,
 )
 
 # Claims on work: a task of a list (`scope`), the worker's process, and the moment (Unix

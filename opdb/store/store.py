@@ -605,8 +605,7 @@ class Costs(Connected):
             DatabaseError: a cost's configuration is not stored.
         """
         new = [rows.COST.row(cost) for cost in costs]
-        # Two who each delete what the other is about to write would wait for each other.
-        with self.writing(alone=True) as connection:
+        with self.writing() as connection:
             known = numbers(connection, schema.configuration, [row["configuration"] for row in new])
             numbered = [self.numbered(row, "configuration", known) for row in new]
             connection.execute(delete(schema.cost).where(schema.cost.c.board == board))

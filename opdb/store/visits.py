@@ -7,14 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
     Table,
-    delete,
     func,
     insert,
     or_,
@@ -23,27 +22,27 @@ from sqlalchemy import (
 
 from opdb.records import Configuration, Form, HostVisit, Outcome, Role, Visit, Weights, Workload
 from opdb.store import rows, schema
-from opdb.store.database import Claim, Connected, check_held
+from opdb.store.database import Claim, Connected
 from opdb.store.fields import read_json
 from opdb.store.raw import APART, are_left_out, blocks
 from opdb.store.rows import (
     Codec,
     Failure,
     HostSeen,
-    NewRow,
     ReadRow,
     Spent,
     WhereClauses,
     in_parts,
-    insert_columns,
-    insert_into,
     matching,
     numbers,
 )
 
 # what is pending
 #
-# The tally and the calls answer all of it; only configurations that are returned are read.
+# Visits are counted in the database; only configurations that are returned are read.
+
+_REJECTED = schema.visit.c.flags.like('%"rejected: %')
+"""The condition for rejected visits."""
 
 Touched: TypeAlias = tuple[Literal["at most", "above"], float]
 """The bytes that a pass of a workload touches, as `Store.save_touched_bytes` stored them."""
@@ -59,8 +58,10 @@ class VisitFilter:
     weights: Weights | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """Return these as conditions on the tally."""
-        return matching(schema.tally, {**vars(self), "access": "model"})
+        """Return these as conditions on visits and their campaigns."""
+        of_campaign = {"device": self.device, "board": self.board}
+        of_visit = {"role": self.role, "weights": self.weights, "access": "model"}
+        return [*matching(schema.campaign, of_campaign), *matching(schema.visit, of_visit)]
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,9 @@ class Pending(Connected):
         With `configurations` (keys), those of these alone; with `rejected`, those alone that were
         rejected, or were not.
         """
-        conditions, why = sort.conditions(), schema.tally.c.rejected
+        conditions = sort.conditions()
         if rejected is not None:
-            conditions.append(why != "" if rejected else why == "")
+            conditions.append(_REJECTED if rejected else ~_REJECTED)
         with self.reading() as connection:
             return rows.visit_outcomes(connection, conditions, configurations)
 
@@ -247,24 +248,27 @@ def heads(connection: Connection) -> list[Head]:
 
 def standing(connection: Connection, device: str) -> Standing:
     """Return the counts of a device (slug)."""
-    tally, call, campaign = schema.tally, schema.call, schema.campaign
+    visit, call, campaign = schema.visit, schema.call, schema.campaign
     configuration, workload, run = schema.configuration, schema.workload, schema.model_run
     visits = (
-        select(tally.c.role, tally.c.rejected, func.sum(tally.c.visits))
-        .where(tally.c.device == device, tally.c.access == "model", rows.unforced(tally))
-        .group_by(tally.c.role, tally.c.rejected)
+        select(visit.c.role, visit.c.flags, func.count())
+        .join(campaign)
+        .where(campaign.c.device == device, visit.c.access == "model", rows.unforced(visit))
+        .group_by(visit.c.role, visit.c.flags)
     )
-    tried = rows.measurements(device)
-    measured = [*tried, tally.c.outcome == "ok"]
+    counts: Counter[tuple[Role, str]] = Counter()
+    for role, flags, number in connection.execute(visits):
+        counts[role, why_rejected(json.loads(flags))] += number
+    tried = select(visit.c.configuration_id).join(campaign).where(*rows.measurements(device))
+    measured = tried.where(visit.c.outcome == "ok").distinct()
     called = (
         select(call.c.configuration_id.label("id"))
         .where(call.c.workload_id.not_in(not_asked_for(device)))
         .distinct()
         .subquery()
     )
-    of_called = tally.c.configuration_id == called.c.id
-    unmeasured = select(called.c.id).where(~select(1).where(*measured, of_called).exists())
-    untried = select(called.c.id).where(~select(1).where(*tried, of_called).exists())
+    unmeasured = select(called.c.id).where(called.c.id.not_in(measured))
+    untried = select(called.c.id).where(called.c.id.not_in(tried))
     calls = (
         select(workload.c.key, func.sum(call.c.calls))
         .join(call, call.c.workload_id == workload.c.id)
@@ -285,10 +289,10 @@ def standing(connection: Connection, device: str) -> Standing:
         .group_by(workload.c.key)
     )
     of_device = select(func.count()).where(campaign.c.device == device)
-    distinct = select(func.count(tally.c.configuration_id.distinct())).where(*measured)
+    distinct = select(func.count()).select_from(measured.subquery())
     return Standing(
         campaigns=connection.execute(of_device).scalar_one(),
-        visits={(role, why): n for role, why, n in connection.execute(visits)},
+        visits=counts,
         measured=connection.execute(distinct).scalar_one(),
         pending=dict(map(tuple, connection.execute(pending))),
         unmeasured_calls=dict(map(tuple, connection.execute(calls))),
@@ -297,10 +301,7 @@ def standing(connection: Connection, device: str) -> Standing:
     )
 
 
-# visits counted
-
-_SORT = ("configuration_id", "setting", "role", "access", "weights", "outcome")
-"""Columns of a visit that, with its board and reason of rejection, define its sort."""
+# visits
 
 REJECTED = "rejected: "
 """The beginning of the flag of a rejected visit; the words of the reason follow."""
@@ -311,74 +312,6 @@ def why_rejected(flags: Iterable[str]) -> str:
     said = (flag.removeprefix(REJECTED) for flag in flags if flag.startswith(REJECTED))
     return next(said, "")
 
-
-def count_visit(connection: Connection, row: NewRow) -> None:
-    """Count one visit, given as it is stored."""
-    campaign = schema.campaign
-    query = select(campaign.c.device, campaign.c.board).where(campaign.c.id == row["campaign"])
-    place = connection.execute(query).mappings().one()
-    rejected = why_rejected(json.loads(row["flags"]))
-    new = {**place, **{name: row[name] for name in _SORT}, "rejected": rejected, "visits": 1}
-    connection.execute(_adding(connection), new)
-
-
-def recount(connection: Connection, configurations: Iterable[int]) -> None:
-    """Count the visits of these configurations (row numbers) anew, on every board."""
-    tally, visit, campaign = schema.tally, schema.visit, schema.campaign
-    columns = [
-        *(campaign.c.device, campaign.c.board),
-        *(visit.c[name] for name in (*_SORT, "flags")),
-    ]
-    for some in in_parts(configurations):
-        connection.execute(delete(tally).where(tally.c.configuration_id.in_(some)))
-        query = (
-            select(*columns, func.count())
-            .join(campaign, visit.c.campaign == campaign.c.id)
-            .where(visit.c.configuration_id.in_(some))
-            .group_by(*columns)
-        )
-        found = connection.execute(query).all()
-        reasons = _reasons([row.flags for row in found])
-        counts: Counter[tuple[Any, ...]] = Counter()
-        for (*sort, _, visits), reason in zip(found, reasons, strict=True):
-            counts[*sort, reason] += visits
-        _add(connection, counts)
-
-
-def count_new(connection: Connection, visits: Mapping[str, Sequence[Any]]) -> None:
-    """Count visits that were just stored, given by column as they are: they are not read back."""
-    campaign = schema.campaign
-    query = select(campaign.c.id, campaign.c.device, campaign.c.board)
-    places = {name: place for name, *place in connection.execute(query)}
-    at = [places[name] for name in visits["campaign"]]
-    sorts = [visits[name] for name in _SORT]
-    reasons = _reasons(visits["flags"])
-    _add(connection, Counter(zip(*zip(*at, strict=True), *sorts, reasons, strict=True)))
-
-
-def _reasons(flags: Sequence[str]) -> list[str]:
-    """Return why each visit was rejected, by its flags, which many visits share."""
-    known = {each: why_rejected(json.loads(each)) for each in set(flags)}
-    return list(map(known.__getitem__, flags))
-
-
-def _add(connection: Connection, counts: Mapping[tuple[Any, ...], int]) -> None:
-    """Add the counts of visits by device, board, what tells sorts apart, and reason."""
-    names = ("device", "board", *_SORT, "rejected")
-    columns = dict(zip(names, zip(*counts, strict=True), strict=False))  # of no count: none
-    insert_columns(connection, _adding(connection), {**columns, "visits": list(counts.values())})
-
-
-def _adding(connection: Connection) -> Any:
-    """Return the insert that adds its number of visits to those of the same sort."""
-    statement, tally = insert_into(connection, schema.tally), schema.tally
-    return statement.on_conflict_do_update(
-        index_elements=[column.name for column in tally.primary_key],
-        set_={"visits": tally.c.visits + statement.excluded.visits},
-    )
-
-
-# visits
 
 Seen = TypeVar("Seen", Visit, HostVisit)
 
@@ -393,14 +326,8 @@ class Visits(Connected):
             DatabaseError: they are not, or the visit's id is taken.
             ClaimLostError: another worker took the claim over.
         """
-        with self.writing() as connection:
-            if claim is not None:
-                check_held(connection, claim)
-            row = rows.VISIT.row(visit)
-            known = numbers(connection, schema.configuration, [row["configuration"]])
-            row = self.numbered(row, "configuration", known)
-            connection.execute(insert(schema.visit), row)
-            count_visit(connection, row)
+        row = rows.VISIT.row(visit)
+        self.insert_referring(schema.visit, row, "configuration", schema.configuration, claim)
 
     def save_host_visits(self, visits: Sequence[HostVisit]) -> None:
         """Save host visits, all or none; their campaigns and configurations must be stored.

@@ -44,7 +44,7 @@ def learn_little(patch: pytest.MonkeyPatch) -> None:
 def forget(path: Path, which: str) -> None:
     """Remove the costs and visits of some configurations."""
     with closing(sqlite3.connect(path)) as connection:
-        for table in ("cost", "visit", "tally"):
+        for table in ("cost", "visit"):
             connection.execute(
                 f"DELETE FROM {table} WHERE configuration_id IN "
                 f"(SELECT id FROM configuration WHERE {which})"

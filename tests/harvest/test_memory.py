@@ -1,6 +1,5 @@
 """What a harvest sees live at once is what a device must hold."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from opdb.harvest.passes import harvest
-from opdb.records import PassMemory
+from opdb.records import Mode, PassMemory
 from opdb.spec import ModelSpec
-from opdb.store.sets import read_set
+from opdb.store.sets import opened
 from tests.own import Built, model
 
 SETS = Path(__file__).parents[2] / "db"
@@ -153,18 +152,19 @@ def test_a_batch_norm_trains_no_cache() -> None:
     assert found.cache_bytes == 0
 
 
-def _measured(name: str, where: str, mode: str = "eager") -> dict[int, int]:
+def _measured(name: str, where: str, mode: Mode = "eager") -> dict[int, int]:
     """Return the least that a published run of each batch size was seen to allocate, in bytes."""
-    contents = read_set(SETS / where, trusted=True)
-    found = {row["key"]: row for row in contents["workloads"].rows() if row["name"] == name}
+    with opened(SETS / where, trusted=True) as store:
+        found = {each.key: each for each in store.workloads(name)}
+        runs = store.model_runs(mode=mode, setting=None)
     seen: dict[int, int] = {}
-    for row in contents["model_runs"].rows():
-        workload = found.get(row["workload"])
-        if workload and row["mode"] == mode and row["peak_memory_bytes"]:
-            plain = workload["dtype"] == "float32" and not workload["autocast"]
-            shape = json.loads(workload["inputs"])["args"][0]["shape"]
+    for run in runs:
+        workload = found.get(run.workload)
+        if workload and run.peak_memory_bytes:
+            plain = workload.dtype == "float32" and not workload.autocast
+            shape = workload.inputs["args"][0]["shape"]
             if plain and shape[1:] in ([128], [3, 224, 224]):
-                batch, peak = workload["batch_size"], row["peak_memory_bytes"]
+                batch, peak = workload.batch_size, run.peak_memory_bytes
                 seen[batch] = min(peak, seen.get(batch, peak))
     return seen
 

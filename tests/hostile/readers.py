@@ -19,10 +19,10 @@ from opdb.meters.ncu import read_report
 from opdb.records import Configuration
 from opdb.significance import load_significance
 from opdb.store import open_store
-from opdb.store.exchange import import_set
+from opdb.store.exchange import merge
 from opdb.store.fields import read_json
 from opdb.store.opening import FILE, MANIFEST, SAMPLES, write_manifest
-from opdb.store.sets import opened, proved, read_set
+from opdb.store.sets import opened
 from opdb.studies.annotate import Index, KernelIndex, find_energies, read_profile
 from opdb.studies.train.rows import load_matrix
 from opdb.summary import load_summary, mark_processed
@@ -153,7 +153,7 @@ def _profiles() -> list[str]:
 
 def _estimates() -> list[str]:
     """Return the published estimates of a board, of each family the first four points alone."""
-    with opened(ROOT / "db" / "nvidia-h200") as store:
+    with opened(ROOT / "db" / "nvidia-h200", trusted=True) as store:
         [document] = store.learned("nvidia-h200").values()
     estimator = from_document(document)
     families = {name: _few(estimator.families[name]) for name in ("memory", "matrix")}
@@ -183,10 +183,9 @@ def _set_reader(
             made = Path(aside, "set")
             shutil.copytree(folder, made)
             put(path, made)
-            contents = proved(read_set(made))
             shutil.copyfile(empty, Path(aside, "db.sqlite"))
-            with open_store(str(Path(aside, "db.sqlite"))) as store:
-                import_set(store, made, contents=contents)
+            with opened(made) as found, open_store(str(Path(aside, "db.sqlite"))) as store:
+                merge(store, found, made)
                 for board in store.boards():
                     store.costs(board.uuid)
                     store.visits(board.uuid)

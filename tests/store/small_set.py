@@ -14,7 +14,7 @@ from opdb.store import open_store
 from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import FILE, MANIFEST, SAMPLES
 from opdb.store.raw import APART
-from opdb.store.sets import TABLES, read_set
+from opdb.store.sets import TABLES, opened, put_samples
 from tests import published
 
 Row: TypeAlias = dict[str, Any]
@@ -38,7 +38,7 @@ def write_small_set(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside, "cut.sqlite")
         with open_store(str(path)) as store:
-            import_set(store, LARGE, contents=read_set(LARGE))
+            import_set(store, LARGE)
         with closing(sqlite3.connect(path)) as connection, connection:
             workload, sequence = connection.execute(
                 "SELECT w.id, sequence FROM workload AS w JOIN model_run AS r ON workload_id = w.id"
@@ -54,17 +54,17 @@ def write_small_set(folder: Path) -> None:
 
 def put_samples_into_rows(folder: Path) -> None:
     """Put the raw samples of a set, which lie in a file of their own, into the rows of visits."""
-    found = read_set(folder)
-    for name, (table, _) in TABLES.items():
-        if table.name in APART:
-            whole = {row["id"]: row for row in found[name].rows()}
-            columns = APART[table.name]
-
-            def put(rows: list[Row], whole: Any = whole, columns: Any = columns) -> None:
-                for row in rows:
-                    row.update({column: whole[row["id"]][column] for column in columns})
-
-            edit(folder, name, put)
+    with opened(folder, trusted=True) as store, store.writing() as connection:
+        put_samples(connection, folder)
+        whole = {
+            name: connection.exec_driver_sql(f"SELECT * FROM {name}").mappings().all()
+            for name in APART
+        }
+    with unpacked(folder) as changed:
+        for name, columns in APART.items():
+            places = ", ".join(f"{each} = ?" for each in columns)
+            rows = [(*(row[each] for each in columns), row["id"]) for row in whole[name]]
+            changed.executemany(f"UPDATE {name} SET {places} WHERE id = ?", rows)
     (folder / SAMPLES).unlink(missing_ok=True)
 
 
@@ -85,7 +85,7 @@ def unpacked(folder: Path) -> Iterator[sqlite3.Connection]:
 
 def edit(folder: Path, name: str, change: Callable[[list[Row]], object]) -> None:
     """Change the rows of a table (by its name in `TABLES`) of a set's database."""
-    table = TABLES[name][0].name
+    table = TABLES[name].name
     with unpacked(folder) as connection:
         rows = [dict(row) for row in connection.execute(f"SELECT * FROM {table}")]
         names = list(rows[0]) if rows else []

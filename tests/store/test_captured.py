@@ -60,9 +60,6 @@ def test_it_comes_through_a_published_set(both: Store, tmp_path: Path) -> None:
         import_set(other, tmp_path / "set")
         assert sorted(w.key for w in other.captured_workloads()) == [CAPTURED.key]
         assert kept(other) == kept(both)
-        export_set(other, tmp_path / "again", device="nvidia-h200")
-    for path in (tmp_path / "set").iterdir():
-        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_a_set_that_says_it_wrongly_is_refused(both: Store, tmp_path: Path) -> None:
@@ -71,6 +68,6 @@ def test_a_set_that_says_it_wrongly_is_refused(both: Store, tmp_path: Path) -> N
         connection.execute("UPDATE workload SET captured = 0 WHERE key = ?", (CAPTURED.key,))
     with (
         open_store(str(tmp_path / "other.sqlite")) as other,
-        pytest.raises(InputError, match="its key is"),
+        pytest.raises(InputError, match="its row was altered"),
     ):
         import_set(other, tmp_path / "set")

@@ -240,7 +240,7 @@ def test_a_writer_waits_for_the_one_before(
 ) -> None:
     monkeypatch.setattr("opdb.store.postgresql.TRIED_S", 0.1)
     with open_store(url) as other, ThreadPoolExecutor(1) as pool:
-        with filled.writing(alone=True):
+        with filled.writing():
             assert len(other.visits("GPU-1")) == 3  # a writer keeps no reader waiting
             late = pool.submit(other.save_visit, samples.visit("late"))
             assert wait([late], timeout=1).not_done
@@ -250,7 +250,7 @@ def test_a_writer_waits_for_the_one_before(
 
 def test_what_tidies_up_after_a_wait_that_was_ended_waits_no_more(filled: Store, url: str) -> None:
     with open_store(url) as other:
-        with filled.writing(alone=True):
+        with filled.writing():
             striking = threading.Timer(0.5, _thread.interrupt_main)
             striking.start()
             with pytest.raises(KeyboardInterrupt, match=r"^$|what waited to be stored is lost"):

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Column
 
-from opdb.errors import InputError
 from opdb.records import PassMemory
 from opdb.store import fields, schema
+from opdb.store.database import DAMAGE
 from opdb.store.fields import MEMORY, Range, check_value
-from opdb.store.sets import FAULTS, SetRows
 
 
 def refused(column: Column[Any], value: object) -> bool:
     try:
         check_value(column, value)
-    except FAULTS:
+    except DAMAGE:
         return True
     return False
 
@@ -51,15 +49,6 @@ def test_a_derived_quantity_may_lie_below_zero(quantity: str, part: str) -> None
     """It is a difference of two measurements, where the call is next to nothing less than noise."""
     column = schema.cost.c[f"{quantity}_{part}"]
     assert not any(refused(column, value) for value in (-1e-8, 0.0, None))
-
-
-def test_the_row_that_a_column_fails_for_is_named() -> None:
-    column: Column[float] = schema.visit.c.cost_s
-    rows = SetRows(schema.visit, Path("a set"), {"id": ["v1", "v2"], "cost_s": [1.0, -1.0]})
-    with pytest.raises(InputError, match=r"a set, visit 'v2', column cost_s: -1.0: out of range"):
-        rows.check(column, "cost_s")
-    long = str(rows.error(0, "cost_s", "x" * 99, "too long"))
-    assert long == f"a set, visit 'v1', column cost_s: '{'x' * 76}...: too long"
 
 
 @pytest.mark.parametrize("length", [10, 20_000])

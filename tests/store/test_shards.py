@@ -13,7 +13,7 @@ import pytest
 
 from opdb.errors import DatabaseError, InputError
 from opdb.store import Store, VisitFilter, open_store
-from opdb.store.exchange import import_database
+from opdb.store.exchange import import_set
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
 from tests.store import samples
 from tests.store.conftest import fill
@@ -102,10 +102,10 @@ def test_eight_shards_are_merged_and_twice_is_once(
 
 def test_a_shard_that_has_grown_comes_again(shards: list[Path], tmp_path: Path) -> None:
     with open_store(str(tmp_path / "all.sqlite")) as store:
-        import_database(store, shards[3])
+        import_set(store, shards[3])
         with open_store(str(shards[3])) as job:
             job.save_visit(samples.visit("later", campaign="campaign of 3"))
-        assert import_database(store, shards[3]).added["visits"] == 1
+        assert import_set(store, shards[3]).added["visits"] == 1
         assert len(store.visits("GPU-1")) == 3 + 12 + 1
 
 
@@ -144,19 +144,7 @@ def test_a_database_is_no_shard_of_its_own(tmp_path: Path) -> None:
     with open_store(str(path)) as store:
         fill(store)
         with pytest.raises(InputError, match="is the database itself"):
-            import_database(store, path)
+            import_set(store, path)
         with pytest.raises(DatabaseError, match="there is none"):
-            import_database(store, tmp_path / "nowhere.sqlite")
+            import_set(store, tmp_path / "nowhere.sqlite")
     assert not (tmp_path / "nowhere.sqlite").exists()
-
-
-def test_a_shard_in_which_nothing_was_measured_is_told(
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    path = tmp_path / "empty.sqlite"
-    with open_store(str(path)) as store:
-        store.save_workload(samples.workload())
-    ran = opdb("import", path, "--db", tmp_path / "all.sqlite")
-    assert ran.status == 0
-    assert ran.out == f"{path}: nothing was measured in it, so nothing is imported\n"

@@ -34,7 +34,7 @@ def renamed(path: Path, slug: str) -> Path:
 
 def rename(connection: sqlite3.Connection, slug: str) -> None:
     connection.execute("UPDATE device SET slug = ?", (slug,))
-    for table in ("board", "campaign", "board_calibration", "profile", "learned", "tally"):
+    for table in ("board", "campaign", "board_calibration", "profile", "learned"):
         connection.execute(f"UPDATE {table} SET device = ?", (slug,))
 
 

@@ -18,11 +18,9 @@ from opdb.derive.boards import (
     UNKNOWN_BASE_POWER,
     UNKNOWN_DYNAMIC_ENERGY,
     UNKNOWN_TIME,
-    Factors,
 )
 from opdb.errors import InputError, UnknownNameError
 from opdb.kinds.registry import DEFAULT_SETTINGS
-from opdb.predict.board_data import BoardData
 from opdb.predict.compose import Prediction
 from opdb.predict.predictor import (
     MOST_PEERS,
@@ -100,63 +98,6 @@ def test_other_models_runs_make_the_interval_and_a_models_own_do_not(tmp_path: P
     unmeasured = after("TRUE")
     assert unmeasured.measured is None and unmeasured.attribution_time is None
     assert unmeasured.meets(0.9), "what was not measured cannot be held against it"
-
-
-@pytest.mark.parametrize("kinds", [(), ("flatten",)], ids=["no call", "a view"])
-def test_a_run_of_a_model_that_computes_nothing_can_be_learned(
-    tmp_path: Path, kinds: tuple[str, ...]
-) -> None:
-    """Its sum takes no time, of which nothing can be a share."""
-    with open_store(str(published.copy_to(tmp_path / "nothing.sqlite"))) as store:
-        wanted = model(store, "resnet50", 32)
-        calls = tuple(each for each in wanted.calls if each.configuration.kind in kinds)
-        assert len(calls) == len(kinds)
-        idle = replace(wanted, name="tests.models:idle", calls=calls)
-        store.save_workload(idle)
-        for mode in PLAIN_MODES:
-            [*_, run] = store.model_runs(wanted.key, mode=mode)
-            store.save_model_run(replace(run, id=f"idle {mode}", workload=idle.key))
-        before = {mode: predictor(store).answer(wanted, mode).prediction for mode in PLAIN_MODES}
-        [(board, document)] = store.learned(published.DEVICE).items()
-        later, ratios = "2999-01-01T00:00:00+00:00", predictor(store).run_ratios()
-        store.save_learned(Board(board, published.DEVICE), later, document, ratios)
-        for mode, was in before.items():
-            found = predictor(store).answer(wanted, mode).prediction
-            assert found.time_interval_s == pytest.approx(was.time_interval_s, rel=1e-3)
-
-
-def test_estimates_that_another_board_learned_are_as_unsure_as_what_brings_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = without_costs(tmp_path / "without.sqlite", "kind = 'conv2d'")
-
-    def predicted() -> Prediction:
-        with open_store(str(path)) as store:
-            used = predictor_for(store, None, estimates=True)
-            found = used.answer(model(store, "resnet152", 32), "graph", used.board("GPU-ea87"))
-        assert found.prediction.estimated and found.prediction.energy_j
-        return found.prediction
-
-    usual, factors = predicted(), BoardData.factors
-
-    def sure(boards: BoardData, board: str, origin: str) -> Factors:
-        found = factors(boards, board, origin)
-        assert min(found.time.half_width, found.dynamic_energy.half_width) > 0.01
-        alone = (replace(factor, spread=0.0) for factor in (found.time, found.dynamic_energy))
-        return Factors(found.base_power, *alone)
-
-    monkeypatch.setattr(BoardData, "factors", sure)
-    less = predicted()
-    assert (usual.time_s, usual.energy_j) == (less.time_s, less.energy_j)
-    assert usual.total.widths_time[1] > less.total.widths_time[1]
-    assert usual.total.widths_energy[1] > less.total.widths_energy[1]
-
-
-def test_costs_of_another_setting_do_not_count(store: Store) -> None:
-    other = {**DEFAULT_SETTINGS, "tf32_convolution": False}
-    chosen = predictor_for(store, None, other, estimates=False)
-    found = chosen.answer(model(store, "resnet50", 32), "graph").prediction
-    assert {share.configuration.kind for share in found.missing} == {"conv2d"}
 
 
 @pytest.mark.parametrize(
@@ -316,23 +257,6 @@ def test_what_boards_differ_by_is_what_the_published_ones_do() -> None:
     assert UNKNOWN_BASE_POWER.spread == pytest.approx(between, abs=0.00005)
 
 
-def test_another_boards_host_is_not_taken_for_this_ones(store: Store) -> None:
-    """What a call of a kind usually takes on a host is nearer than what this call took on another.
-
-    Board GPU-f89dfe68 had a slow host.
-    """
-    used = predictor(store)
-    board = used.board("GPU-cc8a")
-    wanted = model(store, "googlenet", 1)
-    found = used.answer(wanted, "eager", board).prediction
-    assert found.host_bound and found.time_s is not None
-    brought = [n for n in found.notes if "costs are scaled to this board" in n]
-    assert any("GPU-f89dfe68" in note for note in brought)
-    slow = used.answer(wanted, "eager", used.board("GPU-f89d")).prediction
-    assert slow.host_bound and slow.time_s is not None and found.time_s < 0.75 * slow.time_s
-    assert any("the usual of its kind taken" in note for note in found.notes)
-
-
 def test_factors_do_not_make_transferred_predictions_worse_at_the_median(store: Store) -> None:
     found = predictor(store).transfers([])
     assert {t.raw.prediction.workload.name for t in found} >= {"resnet50", "vit_b_16"}
@@ -379,16 +303,6 @@ def test_a_model_under_another_name_never_tells_of_its_own_error(default: Store)
     names = {peer.name for peer in predictor._peers.of(renamed, "graph")}
     assert len(names) >= MOST_PEERS // 2
     assert not names & {"bert-base-uncased", "bert_base", "vit", "vit_b_16"}
-
-
-def test_peers_are_one_run_a_model_of_the_same_phase_and_batches_first(default: Store) -> None:
-    predictor = predictor_for(default, published.DEVICE)
-    step = first(default, "vgg16", 32, "training")
-    peers = predictor._peers.of(step, "eager")
-    assert len({peer.name for peer in peers}) == len(peers) <= MOST_PEERS
-    assert [peer.phase for peer in peers[:2]] == ["training"] * 2
-    small = predictor._peers.of(first(default, "resnet50", 4), "graph")
-    assert 1 < small[0].batch_size <= 16
 
 
 def test_what_published_runs_show_is_stored_as_it_is_computed(default: Store) -> None:

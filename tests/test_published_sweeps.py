@@ -15,10 +15,8 @@ import pytest
 
 from opdb.algorithms.names import ALGORITHMS
 from opdb.derive.runs import run_cost
-from opdb.harvest.passes import harvest
 from opdb.predict.predictor import Predictor, predictor_for
 from opdb.records import ALGORITHM_SETTING, Cost, Visit, Workload
-from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 from opdb.store.exchange import import_set
 from tests import published
@@ -151,28 +149,3 @@ def test_twelve_steps_of_three_models_are_predicted_as_the_docs_say(
     assert outside == 1, "the time of one step that waits for its host, just so"
     assert statistics.median(times) < 0.006 and max(times) < 0.23
     assert statistics.median(energies) < 0.006 and max(energies) < 0.06
-
-
-def test_a_batch_size_between_those_measured_is_estimated_between_them(
-    store: Store, steps: list[Workload]
-) -> None:
-    """Of MobileNetV2 in fp32, whose step takes nearly as long an image at batch 32 as at 128."""
-    [small, large] = sorted(
-        (step for step in steps if step.name == "mobilenet_v2" and step.autocast is None),
-        key=lambda step: step.batch_size,
-    )
-    asked = harvest(ModelSpec("mobilenet_v2", phase="training", batch_size=64))
-    found = predictor(store, estimates=True)
-    below, above = (found.answer(each, "eager").measured for each in (small, large))
-    assert below and above and below.energy_j and above.energy_j
-    prediction = found.answer(asked, "eager").prediction
-    assert not prediction.missing and prediction.time_s and prediction.energy_j
-    between_s = below.time_s.mean + (above.time_s.mean - below.time_s.mean) / 3
-    between_j = below.energy_j.mean + (above.energy_j.mean - below.energy_j.mean) / 3
-    assert prediction.time_s == pytest.approx(between_s, rel=0.05)
-    assert prediction.energy_j == pytest.approx(between_j, rel=0.05)
-    # What was learned is of another board: it is brought to this one.
-    [alone] = [b.uuid for b in store.boards() if b.uuid.startswith("GPU-cc8a7e62")]
-    elsewhere = found.answer(asked, "eager", alone).prediction
-    assert elsewhere.board == alone and not elsewhere.missing
-    assert elsewhere.time_s == pytest.approx(prediction.time_s, rel=0.05)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from opdb.store import Store, open_store
 from opdb.store.exchange import import_set
-from tests import warm
 from tests.paths import ROOT, python_path
 
 pytestmark = pytest.mark.slow
@@ -21,8 +19,7 @@ BRIEF = """\
 #!/bin/sh
 case "$2 $3" in
 "opdb bench" | "opdb measure")
-    shift 2 && exec {warm} -m tests.benchmarks.briefly "$@" ;;
-"opdb "*) exec {warm} "$@" ;;
+    shift 2 && exec "{python}" -m tests.benchmarks.briefly "$@" ;;
 *) exec "{python}" "$@"
 esac
 """
@@ -33,7 +30,7 @@ def brief(tmp_path: Path) -> Path:
     """A folder with a `python3` whose opdb measures briefly."""
     found = tmp_path / "bin" / "python3"
     found.parent.mkdir()
-    found.write_text(BRIEF.format(warm=shlex.join(warm.command()), python=sys.executable))
+    found.write_text(BRIEF.format(python=sys.executable))
     found.chmod(0o755)
     return found.parent
 

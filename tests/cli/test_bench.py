@@ -20,7 +20,6 @@ from opdb.bench.plan import MAX_REDONE
 from opdb.derive.costs import is_rejected
 from opdb.records import Configuration
 from opdb.store import open_store
-from tests import warm
 from tests.bench.calls import ADD_IN_PLACE, RELU, workload
 from tests.cli.conftest import Opdb, read
 
@@ -47,7 +46,7 @@ def start(
     """Start a bench; `preexec` is called in a process that then starts Python."""
     bench = ("-m", "opdb", "bench", "--device", "cpu", "--db", str(database), *options)
     return subprocess.Popen(
-        [sys.executable, *bench] if preexec else warm.command(*bench),
+        [sys.executable, *bench],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

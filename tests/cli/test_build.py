@@ -6,17 +6,13 @@ import json
 import re
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opdb.commands.build import MeasuringPlan
-from opdb.records import Configuration, Visit
+from opdb.records import Visit
 from opdb.store import Store, open_store
-from tests import published
-from tests.bench.calls import HUGE, RELU, UNKNOWN, workload
 from tests.cli.conftest import Opdb, Ran, snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -82,19 +78,6 @@ def test_the_loop_goes_to_the_target_then_has_nothing_to_do_and_goes_on_to_a_hig
     for each in found["workloads"]:
         assert each["coverage"]["time"] == 1
         assert (each["left"], each["target_met"]) == (0, False)
-
-
-@pytest.mark.usefixtures("short")
-def test_no_time_buys_nothing(opdb: Opdb, folder: Path, tmp_path: Path) -> None:
-    ran = opdb("build", folder, *CPU, "--gpu-seconds", 0)
-    assert ran.status == 1
-    assert "stopped early: the GPU-seconds given, 0, are up; run it again to go on" in ran.out
-    assert "coverage of time is 0.000, the model was not run" in ran.err
-    assert "target 0.95 does not hold for 2 workloads" in ran.err
-    assert stored(tmp_path / "opdb.sqlite") == (0, 0)
-    found = document(opdb("build", folder, *CPU, "--gpu-seconds", 0, "--json", "--quiet"))
-    assert found["benched"] == 0
-    assert all(each["run"] is None and not each["target_met"] for each in found["workloads"])
 
 
 @pytest.mark.usefixtures("short")
@@ -171,52 +154,6 @@ def test_a_plan_measures_nothing_and_touches_no_database(
     assert until == sorted(until) and until[-1] == pytest.approx(found["gpu_seconds"])
     assert {"linear"} <= {step["kind"] for step in steps} and all(s["what"] for s in steps)
     assert re.search(r"over all \d{4}", found["gpu_seconds_rest_on"])
-
-
-def test_a_plan_ends_where_its_seconds_do(opdb: Opdb, h200: Path, folder: Path) -> None:
-    whole = document(opdb("build", folder, "--plan", "--json", "--quiet"))
-    found = document(opdb("build", folder, "--plan", "--json", "--quiet", "--gpu-seconds", 2))
-    assert 0 < len(found["steps"]) < len(whole["steps"]) and found["gpu_seconds"] <= 2
-    assert len(found["steps"]) + found["beyond"] == len(whole["steps"])
-    nothing = document(opdb("build", folder, "--plan", "--json", "--quiet", "--gpu-seconds", 0))
-    assert nothing["steps"] == [] and nothing["beyond"] == len(whole["steps"])
-
-
-def test_a_model_whose_size_is_not_known_is_measured_first(opdb: Opdb, tmp_path: Path) -> None:
-    """A kind of another version, next to one that is known."""
-    from opdb.kinds.registry import DEFAULT_SETTINGS
-    from opdb.plan.survey import planned, survey
-    from opdb.records import Device
-    from opdb.significance import Significance
-
-    strange, plain = workload(UNKNOWN, RELU), workload(RELU, HUGE, name="plain")
-    device = Device("gpu", "a GPU", "cuda", 700.0, None, None, None)
-    with open_store() as store:
-        known = survey(store, device, [strange, plain], DEFAULT_SETTINGS)
-    assert known.unsized == [UNKNOWN.key] and known.coverage(strange).time is None
-    found = planned(known, 0.9, Significance())
-    assert [step.key for step in found.steps] == [UNKNOWN.key, HUGE.key]
-    assert MeasuringPlan(found).to_dict()["unsized"] == [UNKNOWN.key]
-
-
-def test_shares_below_the_lists_threshold_are_left_out() -> None:
-    from opdb.kinds.registry import DEFAULT_SETTINGS
-    from opdb.plan.survey import survey
-    from opdb.records import Device
-    from opdb.significance import Significance
-
-    tiny = Configuration("relu", {}, {"input": {"shape": [4], "dtype": "float32"}})
-    large = Configuration("relu", {}, {"input": {"shape": [2**26], "dtype": "float32"}})
-    one = workload(tiny, large)
-    device = Device("gpu", "a GPU", "cuda", 700.0, None, None, None)
-    with open_store(str(published.database())) as store:
-        known = survey(store, device, [one], DEFAULT_SETTINGS)
-    goals = {one.key: 1.0}
-    assert {s.key for s in known.plan(goals, Significance())} == {tiny.key, large.key}
-    few = Significance(least_share=0.2)
-    assert [s.key for s in known.plan(goals, few)] == [large.key]
-    kept = replace(few, always=(tiny.key[:12],))
-    assert [s.key for s in known.plan(goals, kept)] == [tiny.key, large.key]
 
 
 # What cannot be used

@@ -20,7 +20,6 @@ from opdb.records import Board, Configuration, KernelCounts, Profile, Workload
 from opdb.store import Store, open_store
 from opdb.studies.roofline.counted import (
     compare,
-    known_profiles,
     lacking,
     launching,
     median_difference,
@@ -109,22 +108,6 @@ def test_what_was_counted_is_not_counted_again(opdb: Opdb, harvested: Path) -> N
     assert told(shown.out) == first
 
 
-def test_other_metrics_are_counted_again(opdb: Opdb, harvested: Path) -> None:
-    assert opdb(*NCU).status == 0
-    own = {
-        "memory_bytes": ["dram__bytes_read.sum", "dram__bytes_write.sum"],
-        "other": "lts__t_bytes.avg",
-    }
-    Path("own.json").write_text(json.dumps(own))
-    found = told(opdb(*NCU, "--ncu-metrics", "own.json", "--json").out)["counters"]
-    assert {"dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.avg"} <= set(
-        found["metrics"]
-    )
-    assert "dram__bytes.sum" not in found["metrics"]
-    for row in found["operators"]:
-        assert row["bytes"]["memory"] == 2 * row["bytes"]["l2"]
-
-
 def test_the_report_is_kept_and_its_csv_taken_in_elsewhere(
     opdb: Opdb, harvested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,13 +126,6 @@ def test_the_report_is_kept_and_its_csv_taken_in_elsewhere(
     assert told(taken.out) == told(ran.out)
     again = opdb("roofline", "mlp", "--ncu-csv", "a.csv")
     assert "profiles taken in: 0 of GPU-0" in again.err
-
-
-def test_without_ncu_it_says_what_to_install(opdb: Opdb, harvested: Path) -> None:
-    (harvested / "ncu").unlink()
-    ran = opdb(*NCU)
-    assert (ran.status, ran.out) == (3, "")
-    assert ran.err.startswith("opdb: no ncu on PATH") and "install Nsight Compute" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -297,15 +273,6 @@ def test_what_a_board_did_not_count_by_these_metrics_is_lacking(store: Store) ->
     assert lacking(store, workloads, BOARD, DEFINITION) == wanted[1:]
     assert lacking(store, workloads, BOARD, {"l2_bytes": {"a__b.sum": 1.0}}) == wanted
     assert lacking(store, workloads, Board("GPU-2", BOARD.device), DEFINITION) == wanted
-
-
-def test_a_profile_under_other_settings_does_not_count(store: Store) -> None:
-    workloads = store.workloads()
-    (first, *rest) = lacking(store, workloads, BOARD, DEFINITION)
-    other = replace(made_up(first, BOARD, 64.0), setting='{"tf32_convolution":false}')
-    store.save_profiles([other])
-    assert lacking(store, workloads, BOARD, DEFINITION) == [first, *rest]
-    assert known_profiles(store, workloads, BOARD.device) == {}
 
 
 def test_the_ratio_is_that_of_memory_to_what_must_move(store: Store) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
-import torch
 
 from opdb.store import open_store
-from tests.cli.conftest import Opdb, snapshot
+from tests.cli.conftest import Opdb
 
 GRID = """\
 operator: nn.Linear
@@ -71,24 +69,3 @@ def test_a_grid_is_benched_without_any_model_and_resumes(
     grid.write_text(GRID.replace("[8, 16]", "[8, 16, 32]"))
     more = opdb("bench", "--grid", grid, "--device", "cpu", "--duplicates", 0, "--json")
     assert json.loads(more.out)["configurations"] == 2, "what is there is not measured again"
-
-
-def test_a_dry_run_needs_neither_database_nor_device(opdb: Opdb, tmp_path: Path) -> None:
-    Path("grid.yml").write_text(REFUSED)
-    before = snapshot(tmp_path)
-    ran = opdb("bench", "--grid", "grid.yml", "--dry-run")
-    assert ran.status == 0, ran.err
-    first, *others = ran.out.splitlines()
-    assert first == "grid.yml: 1 configuration of 4 combinations"
-    calculated = "Calculated padded" if torch.__version__ >= "2.14" else "Given"
-    assert sorted(re.split(r" [(\[]", line)[0] for line in others) == [
-        f"  dropped 1: {calculated} input size per channel:",
-        "  dropped 2: in_channels must be divisible by groups",
-    ]
-    ran = opdb("bench", "--grid", "grid.yml", "--dry-run", "--json", "--quiet")
-    assert ran.err == ""
-    found = json.loads(ran.out)
-    assert [each["combinations"] for each in found["grid"]["dropped"]] == [2, 1]
-    assert found["grid"]["dropped"][0]["first"] == {"kernel_size": 1, "groups": 3}
-    assert [c["kind"] for c in found["configurations"]] == ["conv2d"]
-    assert snapshot(tmp_path) == before

@@ -16,16 +16,9 @@ import psutil
 import pytest
 from PIL import Image
 
-from opdb.errors import ClaimLostError
-from opdb.harvest.passes import harvest
-from opdb.models import checked
 from opdb.records import ModelRun
-from opdb.runs import DriverOptions
-from opdb.spec import ModelSpec
 from opdb.store import open_store
 from opdb.store.claims import held
-from opdb.store.database import Claim
-from opdb.studies.train.running import Training, train_alone
 from tests.cli.conftest import Opdb
 from tests.matrix import short
 from tests.paths import python_path
@@ -131,27 +124,6 @@ def test_what_failed_stays_failed_until_it_is_tried_again(opdb: Opdb, tmp_path: 
     assert [run.outcome for run in stored(tmp_path)] == [*outcomes, "ok", "ok"]
     states = opdb.json("train", file, "--status")["states"]
     assert states == {"done": 3}
-
-
-def test_a_run_that_leaves_nothing_does_not_stop_the_others(opdb: Opdb, tmp_path: Path) -> None:
-    names = "[tests.matrix.models:fatal, tests.harvest.test_training:nothing, mlp]"
-    ran = opdb("train", matrix(f"models: {names}\n"), "--allow-code")
-    assert ran.status == 2
-    assert "2 of 3 runs failed" in ran.err and "Traceback" not in ran.err
-    assert "exit status -9" in ran.err and "cannot be trained" in ran.err
-    assert [run.facts["label"] for run in stored(tmp_path)] == [f"mlp-b1-fp32-{TAIL}"]
-
-
-def test_a_training_that_another_took_over_is_not_stored(tmp_path: Path) -> None:
-    options = DriverOptions(warmup_iters=1, iters=2, repeats=1, label="one")
-    foreign = Claim("matrix", "one", "another:1:0.00")
-    request = checked(ModelSpec("mlp", phase="training", batch_size=2))
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        store.save_workload(workload := harvest(request))
-        training = Training(request, workload.key, "cpu", options, foreign)
-        with pytest.raises(ClaimLostError, match="another worker took one over"):
-            train_alone(training, store.url, lambda: None)
-        assert store.model_runs() == []
 
 
 # Real processes, stopped in the middle

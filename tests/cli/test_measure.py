@@ -117,18 +117,6 @@ def test_a_step_is_harvested_benched_measured_and_predicted(opdb: Opdb) -> None:
     assert answer["phase"] == "training"
 
 
-def test_autocast_is_part_of_a_workload(opdb: Opdb) -> None:
-    ran = opdb("harvest", *STEP, "--autocast", "bf16", "--json")
-    assert ran.status == 0, ran.err
-    assert opdb("bench", "--device", "cpu", "--precision", 10, "--duplicates", 0).status == 0
-    answer = opdb.read("predict", *STEP, "--autocast", "bfloat16")
-    assert answer["coverage"]["calls"] == 1
-    ran = opdb("predict", *STEP, "--autocast", "float16", "--no-harvest")
-    assert ran.status == 2
-    assert "only for: batch 4 float32 autocast bfloat16 training sgd" in ran.err
-    assert "--autocast float16 --phase training" in ran.err
-
-
 DRIVEN = ("mlp", "--phase", "training", "--batch-size", 4, "--backend", "cpu")
 SHORT = ("--iters", 3, "--warmup-iters", 1, "--repeat", 2)
 
@@ -149,10 +137,3 @@ def test_a_run_prints_its_line_is_stored_and_appended(opdb: Opdb, tmp_path: Path
         runs = store.model_runs(workload.key)
     assert [run.facts["label"] for run in runs] == ["run 0", "run 1"]
     assert [run.id for run in runs] == [row["run"] for row in rows]
-
-
-def test_mixed_precision_falls_back_and_says_so(opdb: Opdb) -> None:
-    ran = opdb("measure", *DRIVEN, *SHORT, "--precision", "amp", "--json")
-    assert ran.status == 0
-    assert "mixed precision is for NVIDIA GPUs, not for 'cpu': trained in fp32" in ran.err
-    assert json.loads(ran.out)[0]["precision"] == "float32"

@@ -67,10 +67,3 @@ def test_a_model_is_named_by_its_file(opdb: Opdb, tmp_path: Path) -> None:
     (tmp_path / "net.yml").write_text(f"model: {name}\n")
     refused = opdb("harvest", tmp_path / "net.yml")
     assert refused.status == 2 and "--allow-code" in refused.err
-
-
-def test_a_checkpoint_is_named_as_on_the_hub(opdb: Opdb) -> None:
-    step = ("--phase", "decode", "--context", 512)
-    usual = opdb("predict", "llama-3.1-8b", *step)
-    name = "meta-llama/Llama-3.1-8B-Instruct"
-    assert opdb("predict", name, *step).out.replace(name, "llama-3.1-8b") == usual.out

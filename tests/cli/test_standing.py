@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from sqlalchemy import select
 from opdb.records import Workload
 from opdb.store import open_store
 from opdb.store.schema import workload as table
-from tests import warm
 from tests.cli.conftest import Ran
 from tests.paths import python_path
 
@@ -33,7 +33,7 @@ sys.exit(max(main(arguments) for arguments in json.loads(sys.argv[1])))
 def ran(path: Path, *commands: tuple[str, ...]) -> Ran:
     """Run commands in a process that has imported nothing of the tests."""
     done = subprocess.run(
-        warm.command("-c", PROGRAM, json.dumps(commands)),
+        [sys.executable, "-c", PROGRAM, json.dumps(commands)],
         capture_output=True,
         text=True,
         cwd=path.parent,
@@ -74,22 +74,3 @@ def test_commands_take_what_stands(tmp_path: Path) -> None:
     )
     assert STOOD in again.err and stored(path) == [short]
     assert STOOD not in ran(path, ("harvest", "mlp", "--anew")).err and stored(path) == [whole]
-
-
-def test_what_was_compiled_for_a_device_stands_until_it_is_asked_for_anew(tmp_path: Path) -> None:
-    path = tmp_path / "opdb.sqlite"
-    asked = ("harvest", "mlp", "--mode", "compile", "--device", "cpu")
-    [first] = json.loads(ran(path, (*asked, "--json", "--quiet")).out)
-    assert first["stood"] is False and first["runs_of_other_calls"] == 0
-    device = first["compiled_for"]
-    [whole] = stored(path, compiled_for=device)
-    short = shortened(path, compiled_for=device)
-    again = ran(path, asked)
-    assert STOOD in again.err and "--anew" in again.err
-    assert stored(path, compiled_for=device) == [short]
-    [told] = json.loads(ran(path, (*asked, "--json", "--quiet")).out)
-    assert told == {**first, "calls": first["calls"] - 1, "stood": True} | {
-        name: told[name] for name in ("configurations", "by_kind")
-    }
-    ran(path, (*asked, "--anew", "--quiet"))
-    assert stored(path, compiled_for=device) == [whole]

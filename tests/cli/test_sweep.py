@@ -100,13 +100,6 @@ def test_partial_and_unsupported_are_never_full(opdb: Opdb, forced: None) -> Non
     assert "partial" in told.out and "unsupported" in told.out
 
 
-def test_a_convolution_called_as_a_function_makes_a_run_partial(opdb: Opdb, forced: None) -> None:
-    name = "tests.sweep.models:Functional"
-    [row] = swept(opdb, name, "--algorithm", "fft", "--sizes", "16")["rows"]
-    assert (row["state"], row["convolutions"], row["forced"]) == ("partial", 2, 1)
-    assert "1 calls: called as a function" in row["reason"]
-
-
 def test_verification_is_told_by_layer(opdb: Opdb, forced: None) -> None:
     arguments = (SMALL, "--algorithm", "fft", "--algorithm", "default", "--sizes", "16")
     assert swept(opdb, *arguments)["verified"] == []
@@ -202,14 +195,6 @@ def test_files_are_written_of_what_is_stored(opdb: Opdb) -> None:
         assert Path("there", *path.parts[1:]).read_bytes() == content
     with open_store(None) as store:
         assert len(store.model_runs(setting=None)) == 1
-
-
-def test_a_plan_measures_nothing(opdb: Opdb) -> None:
-    found = swept(opdb, SMALL, "--plan")
-    assert (found["cells"], found["left"]) == (10, 10) and found["planned_s"] == 19.0
-    assert not Path("results").exists()
-    told = opdb("sweep", SMALL, "--sizes", "16", "--plan", "--device", "cpu")
-    assert "1 of 1 cell to be measured, about 2 s" in told.err
 
 
 def test_what_does_not_fit_is_kept_and_the_sweep_goes_on(

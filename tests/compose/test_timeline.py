@@ -8,14 +8,10 @@ from typing import Any
 
 import pytest
 
-from opdb.memory import resident_bytes
 from opdb.predict.compose import PassSum, _cost, compose, schedule
 from opdb.predict.timeline import (
     BEYOND_CACHES,
     LOWEST_SHARE,
-    USUAL_ENERGY_EXPONENT,
-    USUAL_TIME_EXPONENT,
-    Load,
     Pass,
     PredictionInputs,
     Scaling,
@@ -43,7 +39,6 @@ from tests.compose.test_composer import (
     inputs,
     workload,
 )
-from tests.store import samples
 
 BUSY_HOST = [Step(1e-6, 2e-5), Step(0.0, 1e-5), Step(3e-6, 4e-5)]
 BUSY_DEVICE = [Step(1e-3, 2e-5), Step(2e-3, 1e-5), Step(1e-6, 4e-5)]
@@ -111,11 +106,6 @@ def test_a_steady_pass_takes_the_eager_time_and_runs_nothing_before_it_is_issued
     assert device_s <= found.end_s * (1 + 1e-12)
 
 
-def test_a_steady_pass_of_nothing_takes_no_time() -> None:
-    found = steady_pass([])
-    assert (found.spans, found.start_s, found.end_s) == ((), 0, 0)
-
-
 def test_a_steady_pass_call_by_call() -> None:
     """The device lags 1 ms behind the host: it is busy with the pass before for as long."""
     found = steady_pass([Step(3e-3, 1e-3), Step(0.0, 1e-3), Step(1e-3, 2e-3)])
@@ -149,26 +139,6 @@ def test_exponents_are_those_between_the_two_clocks() -> None:
     assert found.time(1.0) == found.energy(1.0) == 1
 
 
-def test_exponents_stay_within_what_is_possible() -> None:
-    found = scalings({"k": clock_cost(OperatingPoint(1e9, 9e-3, 1.5))})["k"]
-    assert (found.time_exponent, found.energy_exponent) == (1.0, 0.0)
-    found = scalings({"k": clock_cost(OperatingPoint(1e9, 0.9e-3, 0.1))})["k"]
-    assert (found.time_exponent, found.energy_exponent) == (0.0, 3.0)
-
-
-def test_without_a_second_clock_the_others_serve() -> None:
-    seen = clock_cost(OperatingPoint(1e9, 1.5e-3, 0.4))
-    barely = clock_cost(OperatingPoint(1.99e9, 1.2e-3, 0.9))
-    found = scalings({"seen": seen, "barely": barely, "free": clock_cost(None)})
-    assert found["barely"] == found["seen"]
-    assert found["free"] == Scaling(0.0, found["seen"].energy_exponent)
-    usual = scalings({"barely": barely})["barely"]
-    assert usual == Scaling(USUAL_TIME_EXPONENT, USUAL_ENERGY_EXPONENT) == Scaling(0.66, 1.07)
-    half = clock_cost(OperatingPoint(1e9, 2e-3, 0.5))
-    mean = scalings({"seen": seen, "half": half, "barely": barely})["barely"]
-    assert mean.time(0.5) == pytest.approx(3**0.5) and mean.energy(0.5) == pytest.approx(0.2**0.5)
-
-
 def test_what_moves_its_bytes_slowly_is_not_bound_by_memory() -> None:
     """At the best rate 2 GiB take 1 ms; at less than half of it, the clock decides."""
     best, least = 2**31, BEYOND_CACHES
@@ -190,39 +160,6 @@ def test_what_moves_its_bytes_slowly_is_not_bound_by_memory() -> None:
         {"k": clock_cost(None), "small": clock_cost(None)}, {"k": least - 1, "small": 1}
     )
     assert set(cached.values()) == {bound}, "nothing shows the rate of the memory"
-
-
-def test_a_load_is_summed_by_how_it_scales() -> None:
-    slow, bound = Scaling(1.0, 2.0), Scaling(0.0, 1.0)
-    load = Load.of([(slow, 1e-3, 0.0), (bound, 2e-3, 0.4), (slow, 3e-3, 0.8)])
-    assert load.parts == {slow: pytest.approx((4e-3, 0.8)), bound: pytest.approx((2e-3, 0.4))}
-    assert load.time_s(0.5) == pytest.approx(8e-3 + 2e-3)
-    assert load.energy_j(0.5) == pytest.approx(0.2 + 0.2)
-
-
-@pytest.mark.parametrize(
-    "limited",
-    [
-        OperatingPoint(1e9, 1.5e-3, -0.1),
-        OperatingPoint(1e9, -1e-9, 0.4),
-        OperatingPoint(0, 1.0, 1),
-        OperatingPoint(None, 1.5e-3, 0.4),
-        OperatingPoint(1e9, 1.5e-3, None),
-    ],
-)
-def test_a_point_that_its_noise_left_nothing_of_tells_no_exponents(limited: OperatingPoint) -> None:
-    found = scalings({"k": clock_cost(limited)})["k"]
-    assert found == Scaling(USUAL_TIME_EXPONENT, USUAL_ENERGY_EXPONENT)
-
-
-def test_exponents_need_a_clock_a_time_and_an_energy_at_full_clock() -> None:
-    whole = clock_cost(OperatingPoint(1e9, 1.5e-3, 0.4))
-    for lacking in (
-        replace(whole, clock_hz=None),
-        replace(whole, time_s=None),
-        replace(whole, dynamic_energy_j=None),
-    ):
-        assert scalings({"k": lacking})["k"] == Scaling(0.66, 1.07)
 
 
 def test_the_share_is_the_largest_that_keeps_to_the_limit() -> None:
@@ -303,51 +240,10 @@ def test_a_pass_takes_the_bytes_over_the_memorys_rate_longer(mode: Mode) -> None
     assert product.transition_s == pytest.approx(8e6 / RATE)
 
 
-def test_base_power_flows_meanwhile() -> None:
-    whole = compose(workload(CLONE, LINEAR), "graph", found())
-    assert whole.time_s == pytest.approx(CLONE_S + LINEAR_S + 8e6 / RATE)
-    assert whole.energy_j == pytest.approx(100.0 * (CLONE_S + LINEAR_S + 8e6 / RATE) + 2e-3)
-
-
 def test_a_product_below_half_of_the_memorys_rate_hides_it() -> None:
     slow = cost(LINEAR, 2.1 * 134e6 / RATE)
     inputs_ = found(costs={**found().costs, LINEAR.key: slow})
     assert timed_pass(Pass(workload(CLONE, LINEAR)), "graph", inputs_).transition_s == 0.0
-
-
-def test_what_a_slow_product_hides_no_other_pays() -> None:
-    fast = linear(8000)
-    slow = cost(LINEAR, 2.1 * 134e6 / RATE)
-    costs = {**found().costs, LINEAR.key: slow, fast.key: cost(fast, LINEAR_S)}
-    inputs_ = found(costs=costs)
-    assert timed_pass(Pass(workload(CLONE, LINEAR, fast)), "graph", inputs_).transition_s == 0.0
-
-
-@pytest.mark.parametrize(
-    "unknown",
-    [
-        {"memory_rate": None},
-        {"resident_bytes": resident_bytes(samples.PROCESSOR)},
-        {"resident_bytes": resident_bytes(GPU)},
-    ],
-)
-def test_nothing_is_added_where_rate_or_l2_is_unknown(unknown: dict[str, Any]) -> None:
-    pass_ = Pass(workload(CLONE, LINEAR))
-    assert timed_pass(pass_, "graph", found(**unknown)).transition_s == 0.0
-
-
-def test_a_pass_that_the_l2_keeps_writes_nothing_back() -> None:
-    pass_ = Pass(workload(CLONE, LINEAR))
-    less, more = pass_.touched_bytes - 1.0, pass_.touched_bytes + 1.0
-    paid = (
-        timed_pass(pass_, "graph", found(resident_bytes=kept)).transition_s for kept in (less, more)
-    )
-    assert list(paid) == [pytest.approx(8e6 / RATE), 0.0]
-
-
-def test_a_training_step_writes_to_fresh_memory_and_pays_nothing() -> None:
-    pass_ = Pass(workload(CLONE, LINEAR, phase="training"))
-    assert timed_pass(pass_, "graph", found()).transition_s == 0.0
 
 
 VIEW = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
@@ -385,11 +281,6 @@ def test_it_adds_up_to_the_prediction(of: Workload, mode: Mode, device: Device) 
     energy_j = 100 * (laid.end_s - laid.start_s) + sum(each.mean for each in dynamic if each)
     assert energy_j == pytest.approx(found.energy_j or 0.0, rel=1e-12)
     assert sum(slot.device_s for slot in laid.slots) <= (found.time_s or 0.0) * (1 + 1e-12)
-
-
-def test_without_power_readings_there_is_no_base_power() -> None:
-    laid = schedule(PassSum(Pass(WORKLOADS["no wait"]), "eager", given(GPU, base_power_w=None)))
-    assert laid.base_power_w is None
 
 
 def test_intervals_are_as_wide_as_the_times_at_the_clock() -> None:

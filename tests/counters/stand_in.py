@@ -10,8 +10,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests import warm
-
 KNOWN = (
     *("gpu__time_duration", "dram__bytes", "dram__bytes_read", "dram__bytes_write"),
     *("lts__t_bytes", "l1tex__t_bytes", "sm__ops_path_tensor_src_tf32_dst_fp32"),
@@ -63,7 +61,7 @@ else:
     if FAULT == "no permission":
         print({refusal!r})
         sys.exit(1)
-    done = subprocess.run([*{warm!r}, *rest[1:]] if rest[0] == sys.executable else rest)
+    done = subprocess.run(rest)
     if FAULT == "no kernel" or done.returncode:
         print(f"==ERROR== The application returned an error code ({{done.returncode}}).")
         print("==WARNING== No kernels were profiled.")
@@ -107,7 +105,6 @@ def install(folder: Path, *, fault: str = "", known: tuple[str, ...] = KNOWN) ->
     path.write_text(
         _PROGRAM.format(
             python=sys.executable,
-            warm=warm.command(),
             known=known,
             fault=fault,
             version=VERSION,

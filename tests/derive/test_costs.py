@@ -134,16 +134,6 @@ def test_power_comes_from_counter_edges_where_there_are_no_samples() -> None:
     assert stretch_power_w(seen) == pytest.approx(250)
 
 
-def test_a_call_without_kernels_costs_nothing_and_that_is_measured() -> None:
-    cost = derived(visit(None, kernels={}))
-    assert (cost.time_s.mean, cost.visits, cost.kernels) == (0, 1, 0)
-    assert cost.energy_j.mean == 0
-    assert cost.reasons == {}
-    own = visit_cost(visit(None, kernels={}), CALIBRATION)
-    assert own.times_s == (0.0,)
-    assert {own.time_s, own.replay_time_s, own.eager_time_s, own.dynamic_energy_j} == {0.0}
-
-
 def test_a_missing_energy_has_a_reason() -> None:
     no_power = ("no power: the meter is gone",)
     cost = derived(visit(stretch(1e-3, None), issue="eager", flags=no_power))
@@ -348,16 +338,6 @@ def test_runs_of_one_model_are_joined_with_their_spread_flags_and_clock() -> Non
     assert per_pass.time_s.mean == pytest.approx(0.001)
 
 
-def test_a_run_without_power_has_no_energy_and_a_failed_one_no_cost() -> None:
-    run = replace(samples.model_run(samples.workload()), repeats=(repeat(0.01, None),))
-    cost = run_cost([run])
-    assert (cost.energy_j, cost.power_w) == (None, None)
-    half = run_cost([replace(run, repeats=(repeat(0.01, None), repeat(0.01, 150.0)))])
-    assert half.energy_j is None and half.power_w == pytest.approx(150)
-    assert run_cost([replace(run, outcome="error", repeats=())]) is None
-    assert run_cost([]) is None
-
-
 def test_time_among_neighbours_stands_for_the_call_and_adds_base_power_alone() -> None:
     seen = Neighbours(10, (5.0e-5, 6.0e-5, 5.5e-5), (1.0e-5, 1.0e-5, 1.0e-5))
     alone = visit_cost(visit(stretch(4e-6, 300.0, eager=(5e-6,))), CALIBRATION)
@@ -439,21 +419,6 @@ def mean_times_s(*visits: Visit) -> dict[tuple[str, str], float]:
     campaign = replace(CONTEXT, calibration=CALIBRATION)
     costs = Deriver([campaign], visits).costs({})
     return {(c.configuration, c.setting): round(c.time_s.mean, 9) for c in costs if c.time_s}
-
-
-@pytest.mark.parametrize("before", ["fresh", None])
-def test_visits_of_reused_outputs_stand_for_a_call_where_there_are_any(
-    before: Outputs | None,
-) -> None:
-    older = [visit(stretch(2e-3, 400.0), i, outputs=before) for i in ("a", "b")]
-    newer = visit(stretch(1e-3, 300.0), "c", outputs="reused")
-    for visits in ((*older, newer), (newer, *older)):
-        cost = derived(*visits)
-        assert (cost.visits, cost.time_s.count) == (1, 15)
-        assert (cost.time_s.mean, cost.power_w.mean) == pytest.approx((1e-3, 300.0))
-    alone = derived(*older)
-    assert alone.visits == 2
-    assert alone.time_s.mean == pytest.approx(2e-3)
 
 
 @pytest.mark.parametrize("before", ["fresh", None])

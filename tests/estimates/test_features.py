@@ -120,44 +120,6 @@ def test_every_number_of_a_linear_layer() -> None:
     assert dict(found.numbers) == pytest.approx(numbers(**sizes, **wastes, **aligned, **shape))
 
 
-def test_every_number_of_a_pooling() -> None:
-    laid = tensor(8, 4, 14, 14, layout="channels_last", values="rectified")
-    found = features(
-        Configuration(
-            "max_pool2d", {"kernel_size": [3, 3], "stride": [2, 2]}, {"input": laid}, gradient=True
-        )
-    )
-    written = 8 * 4 * 6 * 6
-    flops, moved = 9 * written, 4 * (8 * 4 * 14 * 14 + written)
-    sizes = {"flops": flops, "bytes": moved, "intensity": flops / moved, "depth": 4.5}
-    sizes |= {"read": 8 * 4 * 14 * 14, "written": written, "rows": written, "tiles": 9}
-    shape = {"first": 8, "second": 4, "positions": 14 * 14, "last": 14, "item_bytes": 4}
-    state = {"tensors": 1.0, "channels_last": 1.0, "zeros": 0.5, "gradient": 1.0}
-    rest = {"window": 9, "stride": 2}
-    assert dict(found.numbers) == pytest.approx(numbers(**sizes, **shape, **state, **rest))
-
-
-@pytest.mark.parametrize(
-    ("shape", "parameters", "steps"),
-    [
-        ([7, 3, 4], {}, 7),
-        ([7, 3, 4], {"batch_first": True}, 3),
-        ([7, 3, 4], {"num_layers": 2, "bidirectional": True}, 14),
-        ([7, 4], {"batch_first": True}, 7),  # one sequence
-    ],
-)
-def test_a_recurrent_layer_takes_a_step_for_each_position_and_layer(
-    shape: list[int], parameters: Mapping[str, object], steps: int
-) -> None:
-    sizes = {"input_size": 4, "hidden_size": 6, **parameters}
-    found = features(Configuration("gru", sizes, {"input": tensor(*shape)}))
-    assert found.steps == steps and found.number("steps") == pytest.approx(math.log2(steps))
-    cell = features(
-        Configuration("gru_cell", {"input_size": 4, "hidden_size": 6}, {"input": tensor(7, 4)})
-    )
-    assert cell.steps == 1 == features(conv(4, 64, 32, 3)).steps
-
-
 def test_a_backward_pass_learns_with_its_like_and_has_its_own_operations() -> None:
     forward = replace(conv(4, 64, 32, 3), gradient=True)
     gradients = [tensor(4, 64, 32, 32, values={"zeros": 0.8})]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench import run as rounds
 from opdb.bench.model import RunOptions, measure_models
 from opdb.bench.plan import BenchRequest
 from opdb.bench.run import bench
@@ -20,7 +19,7 @@ from opdb.predict.predictor import predictor_for
 from opdb.progress import Display
 from opdb.records import Configuration, Mode
 from opdb.spec import ModelSpec
-from opdb.store import Store, open_store
+from opdb.store import open_store
 
 CONV = Configuration(
     "conv2d",
@@ -63,31 +62,6 @@ def test_an_operator_at_the_power_limit_is_repeated_with_gaps(session: Session) 
     assert [v.role for v in made[:-1]] == ["limited"] * (len(made) - 1)
     last = made[-1].stretch
     assert last is not None and last.busy_share < 1
-
-
-def test_base_power_is_measured_anew_between_visits(
-    session: Session, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rounds, "BASE_POWER_EVERY_S", 1.0)
-    board = session.platform.board.uuid
-    before = {campaign.id for campaign in store.campaigns(board=board)}
-    store.save_configurations([CONV, RELU, SMALL])
-    keys = [CONV.key, RELU.key, SMALL.key]
-    request = BenchRequest(
-        device="cuda",
-        configurations=keys,
-        rounds=2,
-        duplicates=0.0,
-        workloads=[],
-        host_times=False,
-    )
-    bench(store, request, Display())
-    made = [c for c in store.campaigns(board=board) if c.id not in before]
-    assert len(made) > 1
-    for campaign_made in made[1:]:
-        found = campaign_made.calibration
-        assert found.notes[-1].startswith("all but base power is of campaign")
-        assert 0.9 < (found.base_power_w or 0.0) / (made[0].calibration.base_power_w or 1.0) < 1.1
 
 
 def test_a_model_is_predicted_from_its_operators(calibrated: Path, tmp_path: Path) -> None:

@@ -56,15 +56,6 @@ def test_every_operator_of_a_step_is_captured_as_a_graph(name: str) -> None:
         del call, step, graph
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_an_optimizer_step_is_captured_and_runs_multi_tensor_kernels(optimizer: str) -> None:
-    update = harvested("resnet18", optimizer=optimizer).calls[-1].configuration
-    kernels = launched_kernels(build(update, device="cuda"))
-    assert kernels is not None
-    assert any("multi_tensor_apply" in name for name in kernels)
-    assert sum(kernels.values()) < len(update.inputs["params"])
-
-
 @pytest.mark.parametrize("autocast", [None, "bfloat16"])
 @pytest.mark.parametrize("name", [*MODELS, *OWN])
 def test_a_step_launches_what_its_operators_launch(name: str, autocast: str | None) -> None:

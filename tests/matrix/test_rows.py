@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from opdb.records import Json, ModelRun, Stretch
-from opdb.runs import DriverOptions, RunTable, State
+from opdb.runs import RunTable, State
 from opdb.store import RunState
 from opdb.studies.train.rows import (
     LINES,
@@ -158,13 +158,3 @@ SLUG = HERE.device
 
 def table(runs: Sequence[RunState], claimed: Collection[str] = ()) -> RunTable[TrainingSpec]:
     return RunTable(MatrixPolicy((SLUG,)), runs, claimed)
-
-
-def test_a_run_that_only_borrows_the_label_is_not_taken_for_it() -> None:
-    longer = state(facts={**state().facts, "iters": 500})
-    otherwise = state(setting={"deterministic": True})
-    assert table([longer, otherwise]).state(cell()) == "left"
-    strict = cell(options=DriverOptions(deterministic=True))
-    named = state(setting={"deterministic": True}, facts={**state().facts, "label": strict.label})
-    assert table([named]).state(strict) == "done"
-    assert table([state(device="another-device")]).state(cell()) == "left"

@@ -18,7 +18,6 @@ import pytest
 import opdb
 from opdb.commands.show import FAILED
 from opdb.commands.validate import REGIMES, RUNS, groups
-from opdb.errors import InputError, UnknownNameError
 from opdb.studies.report import ReportPage
 from opdb.studies.report.page import ACCURACY, COVERAGE, MISSING, PENDING, POINTS, missing
 from opdb.studies.roofline.report import OPERATORS, Placed
@@ -131,23 +130,6 @@ def test_the_roofline_is_that_of_the_command(made: ReportPage) -> None:
             assert {name: found[name] for name in both} == {name: told[name] for name in both}
 
 
-def test_the_samples_are_those_of_the_visits(made: ReportPage) -> None:
-    told = {each["id"]: each for each in data_of(made.html)["visits"]}
-    assert len(told) > 30
-    with opdb.open_store(str(published.all_sets())) as store:
-        for board in {each["board"] for each in told.values()}:
-            mine = [each for each in told.values() if each["board"] == board]
-            keys = list({each["configuration"] for each in mine})
-            stored = {visit.id: visit for visit in store.visits(board, keys)}
-            assert stored.keys() == {each["id"] for each in mine}
-            for each in mine:
-                stretch = stored[each["id"]].stretch
-                assert stretch is not None
-                assert tuple(map(tuple, each["power_samples"])) == stretch.power_samples
-                assert tuple(each["replay_times_s"]) == stretch.replay_times_s
-                assert set(stored[each["id"]].flags) <= set(each["flags"])
-
-
 def test_the_policy_allows_the_pages_own_scripts_alone(made: ReportPage) -> None:
     page = made.html
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
@@ -194,12 +176,3 @@ def test_names_from_a_database_stay_text(tmp_path: Path) -> None:
     assert data_of(page)["runs"][0]["model"] == HOSTILE
     shown = Cells(page).tables["runs"][1][0][0]
     assert shown == HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028")
-
-
-def test_what_cannot_be_reported_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="resnet5"):
-        opdb.report("resnet5", db=str(published.database()))
-    with opdb.open_store(str(tmp_path / "empty.sqlite")):
-        pass
-    with pytest.raises(InputError):
-        opdb.report(db=str(tmp_path / "empty.sqlite"))

@@ -267,40 +267,6 @@ def test_base_power_counts_once_for_a_moment(
         assert found.energy_j == pytest.approx(found.known_energy_j + idle_j, rel=1e-4)
 
 
-def test_gpus_of_one_profile_are_told_apart(
-    tmp_path: Path, annotated: Callable[[Path], AnnotatedProfile]
-) -> None:
-    """Each has its own first kernel and last: what one waits for another is no idle time of it."""
-    events = [*CALLS, kernel(1, 0.0), kernel(2, 500.0, device=1)]
-    found = annotated(written(tmp_path, events, *[NAMED["H200"]] * 8))
-    document = found.to_dict()
-    assert [(each["gpu"], each["name"]) for each in document["gpus"]] == [
-        ("0", NAMED["H200"]),
-        ("1", NAMED["H200"]),
-    ]
-    for each in document["gpus"]:
-        assert each["span_s"] == pytest.approx(100e-6) and each["idle_s"] == 0 and each["complete"]
-        assert each["energy_j"] == pytest.approx(SEQUENCE_J / 2, rel=1e-3)
-    assert document["energy_j"] == pytest.approx(SEQUENCE_J, rel=1e-3)
-    assert "to the last, 0 s idle: 179.1 mJ" in str(found)
-    assert str(found).count("NVIDIA H200                100 µs   0 s  89.5") == 2
-
-
-def test_the_gpu_of_the_profile_decides_whose_costs_are_taken(tmp_path: Path, db: str) -> None:
-    found = opdb.annotate(written(tmp_path, SEQUENCE, NAMED["H200"]), db=db)
-    assert found.device == "nvidia-h200" and not found.notes
-    with pytest.raises(InputError, match="holds nothing of device 'nvidia-h100-80gb-hbm3'"):
-        opdb.annotate(written(tmp_path, SEQUENCE, NAMED["H100"]), db=db)
-    for names in (["A100"], ["H200", "H100"]):
-        gpus = [NAMED[name] for name in names]
-        events = [*CALLS, kernel(1, 0.0), kernel(2, 0.0, device=len(names) - 1)]
-        with pytest.raises(
-            InputError, match=f"made on {' and '.join(sorted(gpus))}; no device"
-        ) as no:
-            opdb.annotate(written(tmp_path, events, *gpus), db=db)
-        assert "--device" in str(no.value) and "nvidia-h200" in str(no.value)
-
-
 def test_a_profile_that_is_damaged_is_told_where(tmp_path: Path) -> None:
     path = written(tmp_path, SEQUENCE)
     whole = path.read_text()

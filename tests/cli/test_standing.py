@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from opdb.records import Workload
@@ -61,6 +62,7 @@ def shortened(path: Path, **chosen: Any) -> Workload:
     return short
 
 
+@pytest.mark.slow
 def test_commands_take_what_stands(tmp_path: Path) -> None:
     path = tmp_path / "opdb.sqlite"
     ran(path, ("harvest", "mlp", "--quiet"))

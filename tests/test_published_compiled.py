@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Set
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from opdb.bench.model import OUTRUN
 from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
-from opdb.predict.predictor import Predictor
+from opdb.predict.predictor import predictor_for
 from opdb.records import Mode
 from opdb.store import open_store
 from opdb.store.exchange import import_set
@@ -109,7 +110,8 @@ def modes_path() -> Path:
 @pytest.fixture(scope="module")
 def stored(modes_path: Path) -> list[ModeRow]:
     with open_store(str(modes_path)) as store:
-        return stored_rows(store, Predictor(store, store.devices()[0]), [], [])
+        predictor = predictor_for(store, published.DEVICE)
+        return stored_rows(store, predictor, [], [])
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +138,15 @@ def test_tuning_saves_as_the_docs_say(tuned: list[ModeRow]) -> None:
     }.items():
         assert saved[place].time == pytest.approx(time, abs=0.0006)
         assert saved[place].energy == pytest.approx(energy, abs=0.0006)
+
+
+def test_the_operators_sum_is_close_to_a_cuda_graph(rows: list[ModeRow]) -> None:
+    graphs = [row for row in rows if row.mode == "graph" and row.cost is not None]
+    assert len(graphs) == 24 and all(row.coverage_time == 1 for row in graphs)
+    times = [abs(row.saves_of_operators.time or 1) for row in graphs]
+    energies = [abs(row.saves_of_operators.energy or 1) for row in graphs]
+    assert statistics.median(times) < 0.008 and max(times) < 0.09
+    assert statistics.median(energies) < 0.0115 and max(energies) < 0.06
 
 
 def test_runs_launch_exactly_the_kernels_of_their_operators(opdb: Opdb, modes_path: Path) -> None:

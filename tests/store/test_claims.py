@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from opdb.errors import ClaimLostError
-from opdb.store import Claims, Store, claims, open_store
-from opdb.store.claims import held, this_worker
+from opdb.store import Claims, Store, claims
+from opdb.store.claims import held
 from tests import warm
 from tests.store import samples
 
@@ -42,18 +42,6 @@ def test_what_one_has_no_other_gets(mine: Claims, others: Claims, store: Store) 
         ("a-gpu", "two", "GPU-2"),
         ("another-gpu", "one", "GPU-3"),
     ]
-
-
-def test_what_is_given_back_is_anybodys(mine: Claims, others: Claims, store: Store) -> None:
-    with mine:
-        mine.take("one")
-        mine.take("two")
-        mine.give_back(["one"])
-        assert others.take("one") and not others.take("two")
-    assert others.take("two")
-    assert not mine.has("two")
-    mine.give_back(["one", "two"])
-    assert len(held(store)) == 2, "what is another's is not given back"
 
 
 def test_a_lease_that_ran_out_is_taken_over_and_its_visit_refused(
@@ -110,14 +98,6 @@ def test_what_a_dead_process_had_is_free_at_once(
     assert mine.take("task 1")
 
 
-def test_a_process_that_has_a_dead_ones_number_is_another() -> None:
-    place, number, _ = this_worker().split(":")
-    assert not claims._is_dead(this_worker())
-    assert claims._is_dead(f"{place}:{number}:1.00")
-    assert claims._is_dead(f"{place}:{2**22 + 1}:1.00")
-    assert not claims._is_dead(ELSEWHERE)
-
-
 MANY = """
 import sys
 from opdb.store import Claims, open_store
@@ -140,13 +120,3 @@ def test_four_workers_share_a_list_and_nothing_is_done_twice(filled: Store, url:
     # Nothing was given back: the workers are dead, and their claims are found to be free.
     assert len(held(filled)) == 120
     assert Claims(filled, "a-gpu", "GPU-1").others() == set() == set(held(filled))
-
-
-def test_claims_are_of_this_database_alone(filled: Store, mine: Claims, tmp_path: Path) -> None:
-    from opdb.store.exchange import export_set, import_set
-
-    mine.take("one")
-    export_set(filled, tmp_path / "set", device="nvidia-h200")
-    with open_store(str(tmp_path / "other.sqlite")) as other:
-        import_set(other, tmp_path / "set")
-        assert held(other) == []

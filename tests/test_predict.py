@@ -64,14 +64,6 @@ def changed(path: Path, statement: str) -> Path:
     return path
 
 
-def without_costs(path: Path, of: str) -> Path:
-    """Return a copy of the published database without the costs of some configurations."""
-    return changed(
-        path,
-        f"DELETE FROM cost WHERE configuration_id IN (SELECT id FROM configuration WHERE {of})",
-    )
-
-
 def test_other_models_runs_make_the_interval_and_a_models_own_do_not(tmp_path: Path) -> None:
     path = published.copy_to(tmp_path / "own.sqlite")
     with open_store(str(path)) as store:

@@ -23,7 +23,7 @@ URLS = [
     f"postgresql://nowhere.invalid/db?sslmode=require&sslpassword={SECRET}",
     "postgresql://opdb:hunter2/db",
 ]
-COMMANDS = ["show", "predict mlp", "harvest mlp", "doctor database", "validate", "export"]
+COMMANDS = ["show", "predict mlp", "doctor database"]
 
 
 @pytest.mark.parametrize("url", URLS)
@@ -36,7 +36,7 @@ def test_a_password_is_masked_and_the_rest_is_shown(url: str) -> None:
     assert masked(masked(url)) == masked(url)
 
 
-SHOWN = [*((COMMANDS[0], url) for url in URLS), *((command, URLS[2]) for command in COMMANDS[1:])]
+SHOWN = [(COMMANDS[0], URLS[0]), (COMMANDS[0], URLS[4]), *((each, URLS[2]) for each in COMMANDS)]
 
 
 @pytest.mark.parametrize(("command", "url"), SHOWN)
@@ -49,8 +49,6 @@ def test_no_command_shows_a_password(
         monkeypatch.setenv("OPDB_DB", url)
         named = ()
     for more in ((), ("--json",), ("--debug",)):
-        if command.startswith("harvest") and not more:
-            continue  # once is enough of what takes long
         name, *rest = command.split()
         ran = opdb(name, *([] if name == "doctor" else rest), *named, *more)
         assert ran.status != 0 or name == "doctor"

@@ -7,7 +7,6 @@ import math
 import time
 import weakref
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -179,7 +178,6 @@ def test_a_replay_that_came_out_short_is_made_longer(copies: int) -> None:
 # Stretches on the processor: windows, gaps, and a meter beside them
 
 
-TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
 REPLAY_S = 0.004
 
 

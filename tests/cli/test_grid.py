@@ -18,11 +18,6 @@ inputs: {input: [batch, in_features]}
 zeros: [0, 0.9]
 at_most: {flops: 10000}
 """
-REFUSED = """\
-operator: nn.Conv2d
-arguments: {in_channels: 2, out_channels: 2, kernel_size: [1, 5], groups: [1, 3]}
-inputs: {input: [1, 2, 4, 4]}
-"""
 
 
 @pytest.fixture

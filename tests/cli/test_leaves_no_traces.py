@@ -108,7 +108,6 @@ def run():
 
 THEIRS = "model: strangers_code:run\ninput_size: [3, 8, 8]\nbatch_sizes: [2]\n"
 MATRIX = "models: strangers_code:run\nbackend: cpu\niters: 1\nwarmup_iters: 1\n"
-TRAINED = "--phase training --iters 1 --warmup-iters 1 --backend cpu"
 
 MEANT = [
     "harvest models",

@@ -13,7 +13,6 @@ import pytest
 from opdb.algorithms.names import algorithm_named
 from opdb.derive.costs import ESTIMATOR
 from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
-from opdb.predict.compose import Prediction
 from opdb.predict.predictor import Predictor, predictor_for
 from opdb.records import ELSEWHERE, Json, Workload
 from opdb.store import Store, open_store
@@ -114,10 +113,6 @@ def force(store: Store, longer_s: float = 0.0) -> None:
     ]
     assert len(added) == len(wanted) and {cost.estimator for cost in added} == {ESTIMATOR}
     store.replace_costs(board, [*kept, *added])
-
-
-def kinds(prediction: Prediction, parts: str) -> set[str]:
-    return {share.configuration.kind for share in getattr(prediction, parts)}
 
 
 def test_convolutions_cost_what_they_do_by_the_algorithm_and_all_else_as_usual(

@@ -16,7 +16,7 @@ from opdb.errors import InputError
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.meters.ncu import UNITS
 from opdb.predict.predictor import predictor_for
-from opdb.records import Board, BoardCalibration, Configuration, Mode
+from opdb.records import Configuration, Mode
 from opdb.store import open_store
 from opdb.studies.roofline.peaks import (
     DATA_SHEETS,
@@ -227,11 +227,6 @@ def test_peaks_of_energy_come_from_what_reaches_half_of_a_rate() -> None:
 
 
 # Peaks
-
-
-def calibration(board: str, limit_w: float = 700.0, **facts: float | None) -> BoardCalibration:
-    at = "2026-01-02T03:04:05"
-    return BoardCalibration(board, Board(board, "d"), None, limit_w, at, {}, 1.0, facts, ())
 
 
 def test_data_sheets_are_plausible() -> None:

@@ -156,10 +156,6 @@ class Made:
         )
 
 
-def constant(power_w: float) -> Callable[[float], float]:
-    return lambda at_s: power_w
-
-
 def limited_w(at_s: float) -> float:
     """The power of a load that settles at the limit within 0.9 s, and ends after 2 s."""
     return 500.0 if at_s < 0.9 else 690.0 if at_s < 2.0 else IDLE_W

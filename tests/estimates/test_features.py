@@ -154,11 +154,6 @@ def call(
     return Features("a kind", family, dtype, flops, moved_bytes, True, {})
 
 
-def added(elements: int, kind: str = "add", broadcast: float = 1.0) -> Features:
-    numbers = {"broadcast": broadcast, "written": math.log2(elements)}
-    return Features(kind, "memory", "float32", 0.0, 8.0 * elements, True, numbers)
-
-
 def test_rates_are_nearly_the_best_and_the_shortest_time_nearly_the_least() -> None:
     """The 1 % at the top of the rates, and at the bottom of the times, may be noise."""
     seen = [(call(1e6 * n, 2e6 * n), 1.0) for n in range(1, 201)]

@@ -21,7 +21,7 @@ from opdb.estimates.training import (
     _Point,
     _trend,
 )
-from opdb.records import Configuration, Cost
+from opdb.records import Configuration
 from tests.estimates.made import call, example, learned
 
 MODELS = ("alexnet", "bert", "resnet", "vgg")
@@ -84,10 +84,6 @@ def test_power_is_learned_from_those_that_have_one() -> None:
         assert family.metered == (tuple(rows) if learns else ())
     none = [example(e.configuration, 1e-6, dynamic_w=0.0) for e in scattered()]
     assert learned(none).families["memory"].power is None, "no watts have no logarithm"
-
-
-def mean_s(cost: Cost) -> float:
-    return cost.time_s.mean
 
 
 def point(kind: str = "relu", time_s: float = 1.0, user: str | None = None) -> _Point:

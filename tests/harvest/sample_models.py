@@ -38,18 +38,6 @@ def steps_first(batch_size: int = 2) -> Built:
     return nn.LSTM(4, 8), (torch.randn(5, batch_size, 4),)
 
 
-@model(
-    (2, 7, 8),
-    gru=lambda: nn.GRU(8, 16, bidirectional=True, batch_first=True),
-    attention=lambda: nn.MultiheadAttention(8, 2, batch_first=True),
-    head=lambda: nn.Linear(40, 4),
-)
-def reader(m: Any, x: Tensor) -> Any:
-    """Its layers with weights of their own read the data itself, which needs no gradient."""
-    attended, _ = m.attention(x, x, x, need_weights=False)
-    return m.head(torch.cat([m.gru(x)[0], attended], 2).mean(1))
-
-
 def _encoder() -> nn.Module:
     return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
 
@@ -243,15 +231,6 @@ def not_a_module() -> int:
     return 3
 
 
-@model((2, 4))
-def nested(m: Any, x: Tensor) -> Tensor:
-    from opdb.harvest.passes import harvest
-    from opdb.spec import ModelSpec
-
-    harvest(ModelSpec("mlp"))
-    return x
-
-
 @model(
     (2, 4, 2),
     weight=lambda: nn.Parameter(torch.randn(4, dtype=torch.complex64)),
@@ -260,16 +239,6 @@ def nested(m: Any, x: Tensor) -> Tensor:
 def spectral(m: Any, x: Tensor) -> Tensor:
     """A Fourier layer: a complex parameter, and a complex buffer as rotary positions are kept."""
     return torch.view_as_real(torch.view_as_complex(x) * m.weight * m.turn)
-
-
-@model((5,))
-def differentiated(m: Any, x: Tensor) -> Any:
-    return torch.func.grad(lambda x: (x**2).sum())(x)
-
-
-@model((2, 4))
-def branching(m: Any, x: Tensor) -> Any:
-    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 
 
 def sized_by_a_tensor() -> Built:

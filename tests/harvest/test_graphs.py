@@ -30,10 +30,6 @@ def branching(m: Any, x: Tensor) -> Tensor:
     return x.relu()
 
 
-def padding() -> Built:
-    return nn.Sequential(nn.ZeroPad2d(1), nn.Conv2d(3, 4, 3)), (torch.ones(2, 3, 8, 8),)
-
-
 @model((2,))
 def failing(m: Any, x: Tensor) -> Tensor:
     raise ValueError("half way")

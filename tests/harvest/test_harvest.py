@@ -179,13 +179,6 @@ def test_what_a_first_pass_makes_for_good_is_no_part_of_a_pass(phase: Phase) -> 
     assert found.containers == 1 and found.unsupported == {}
 
 
-@model((2, 4), total=lambda: 0)
-def totals(m: Any, x: torch.Tensor) -> torch.Tensor:
-    """Adds up what it was given, from a number on."""
-    m.total = m.total + x.relu()
-    return torch.sin(m.total)
-
-
 def test_a_failure_names_the_last_call_and_leaves_nothing_behind() -> None:
     call, register = nn.Module.__call__, nn.Module.register_parameter
     with pytest.raises(InputError, match=r"last call was 'inner\.1' \(Linear\)"):

@@ -46,10 +46,6 @@ def kinds(recorder: Recorder) -> Counter[str]:
     return Counter(call.configuration.kind for call in recorder.calls)
 
 
-def last(recorder: Recorder) -> Configuration:
-    return recorder.calls[-1].configuration
-
-
 NUMBERS: dict[str, tuple[Callable[[nn.Linear, Any, Any], Any], dict[str, Any], int]] = {
     # a call with tensors in place of numbers: its parameters, and how many numbers it waits for
     "split": (lambda _, x, n: x.split(n.max()), {"split_size_or_sections": 14}, 1),

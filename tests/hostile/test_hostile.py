@@ -22,7 +22,7 @@ EDITS = st.lists(
     max_size=6,
 )
 FEW = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=10_000,
     derandomize=True,  # the same files on every machine
     database=None,
@@ -80,7 +80,7 @@ def test_a_mutated_set_is_imported_or_refused(tmp_path: Path) -> None:
     write_small_set(tmp_path / "set")
     readers = set_readers(tmp_path / "set")
 
-    @settings(FEW, max_examples=60)
+    @FEW
     @given(st.sampled_from(sorted(readers)), st.integers(0, 2**24), EDITS)
     def check(name: str, which: int, edits: list[Edit]) -> None:
         reader = readers[name]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pytest
 
 from opdb.records import Json, ModelRun, Stretch
-from opdb.runs import RunTable, State
+from opdb.runs import State
 from opdb.store import RunState
 from opdb.studies.train.rows import (
     LINES,
     RUNS,
     BackendDevice,
     Combination,
-    MatrixPolicy,
     MatrixReport,
     MatrixRun,
     TrainingSpec,
@@ -151,10 +149,3 @@ def test_a_figure_is_drawn_with_and_without_energy(power_w: float | None) -> Non
     image = draw(lines_of(runs), "a title", "a command")
     assert image.startswith(b"\x89PNG")
     assert struct.unpack(">II", image[16:24]) == (1200, 960)
-
-
-SLUG = HERE.device
-
-
-def table(runs: Sequence[RunState], claimed: Collection[str] = ()) -> RunTable[TrainingSpec]:
-    return RunTable(MatrixPolicy((SLUG,)), runs, claimed)

@@ -51,14 +51,6 @@ def several() -> Built:
     return _several()[0], (ones(8, 3).t(), more), {"scale": ones(5)}
 
 
-def sized(batch_size: int = 6) -> Built:
-    return nn.Linear(8, 4), (ones(5, batch_size, 8),)
-
-
-def scalar() -> Built:
-    return nn.Identity(), (torch.tensor(1.0),)
-
-
 def loaded(build: str, device: str = "meta", **said: Any) -> LoadedModel:
     return load(ModelSpec(f"{__name__}:{build}", **said), device=device)
 

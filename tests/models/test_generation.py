@@ -17,7 +17,6 @@ from opdb.spec import ModelSpec
 transformers = pytest.importorskip("transformers")
 
 TINY = "tests.models.decoders:llama"
-WINDOWED = "tests.models.decoders:windowed"
 EXPERTS = "tests.models.decoders:experts"
 ODD = "tests.models.decoders:odd"
 BF16: dict[str, Any] = {"context": 4, "dtype": "bfloat16"}

@@ -32,10 +32,6 @@ def known() -> tuple[list[Workload], dict[str, Cost]]:
         return workloads, costs_on(store, published.DEVICE, called, DEFAULT_SETTINGS)
 
 
-def counts(workload: Workload) -> dict[str, int]:
-    return {c.key: count for c, count in workload.occurrences().items()}
-
-
 def test_what_was_not_is_sized_by_its_kin_and_doubted(
     known: tuple[list[Workload], dict[str, Cost]],
 ) -> None:

@@ -19,16 +19,6 @@ def small() -> nn.Module:
     )
 
 
-class Functional(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 4, 3)
-        self.weight = nn.Parameter(torch.randn(4, 4, 3, 3))
-
-    def forward(self, image: Tensor) -> Tensor:
-        return nn.functional.conv2d(self.first(image), self.weight)
-
-
 def strided() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.Conv2d(4, 4, 3, stride=2))
 

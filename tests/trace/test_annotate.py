@@ -173,8 +173,6 @@ SEQUENCE_J = 0.1791
 
 BASE_W = 123.75
 
-NAMED = {"H200": "NVIDIA H200", "H100": "NVIDIA H100 80GB HBM3", "A100": "NVIDIA A100-SXM4-80GB"}
-
 
 def call(number: int) -> list[dict[str, Any]]:
     """Return the events of an operator's call on the host: the operator, and its launch."""

@@ -10,9 +10,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from opdb.algorithms import convolution
 from opdb.algorithms.convolution import ForcedCall, run, swapped, tf32_allowed
-from opdb.algorithms.cudnn import padding_of
 from opdb.algorithms.names import ALGORITHMS, algorithm_named, numbered
 from opdb.errors import CannotMeasureError, RefusedError, UnknownNameError
 from tests.algorithms.cases import CASES, Case
@@ -58,20 +56,6 @@ def test_all_is_put_back_when_a_pass_fails(calls: list[ForcedCall]) -> None:
     assert "_conv_forward" not in model[0].__dict__
 
 
-class OwnForward(nn.Conv2d):
-    def forward(self, input: Tensor) -> Tensor:
-        return super().forward(input) + 1
-
-
-def test_a_class_that_computes_otherwise_is_left_and_said_so(calls: list[ForcedCall]) -> None:
-    model = nn.Sequential(OwnForward(3, 4, 3), nn.Conv2d(4, 4, 1))
-    wanted = outputs(model)
-    with swapped(model, FFT) as done:
-        assert torch.equal(outputs(model), wanted)
-    assert done.refused == {"0": convolution.OWN_FORWARD}
-    assert done.forced == ["1"]
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -92,15 +76,6 @@ def test_padding_of_every_sort_is_kept(
         with torch.no_grad():
             assert model(image).shape == wanted.shape[1:]
     assert done.forced == ["0"]
-
-
-def test_padding_on_one_side_alone_is_left_to_torch(calls: list[ForcedCall]) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 2, padding="same"))
-    wanted = outputs(model, 16)
-    with swapped(model, FFT) as done:
-        assert torch.equal(outputs(model, 16), wanted)
-    assert "not the same on both sides" in done.refused["0"]
-    assert not calls
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -140,18 +115,6 @@ def test_tf32_follows_torch() -> None:
         assert tf32_allowed()
     finally:
         torch.backends.cudnn.allow_tf32 = before
-
-
-@pytest.mark.parametrize("kernel", [(3, 3), (5, 1)])
-@pytest.mark.parametrize("dilation", [(1, 1), (2, 3)])
-def test_padding_of_the_same_size_is_torchs(
-    kernel: tuple[int, int], dilation: tuple[int, int]
-) -> None:
-    case = Case("", input=(1, 6, 17, 19), kernel=kernel, dilation=dilation, bias=False)
-    call = case.call("fft")._replace(padding=padding_of("same", kernel, dilation))
-    assert call.problem().output[2:] == (17, 19)
-    wanted = torch.nn.functional.conv2d(*call[:3], padding="same", dilation=dilation)
-    assert torch.equal(torch.nn.functional.conv2d(*call[:-1]), wanted)
 
 
 def test_the_numbers_are_those_of_cudnn() -> None:

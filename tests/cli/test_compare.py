@@ -119,13 +119,6 @@ def test_a_change_moved_where_it_is_larger_than_both_intervals_together() -> Non
     assert just_more.difference == pytest.approx(math.exp(1.01 * joint) - 1)
 
 
-def test_the_ends_that_face_each_other_count() -> None:
-    slower = Change(amount(1, 9, 0.1), amount(2, 0.2, 9))
-    faster = Change(amount(2, 0.2, 9), amount(1, 9, 0.1))
-    assert slower.intervals == pytest.approx(math.log(2) / math.hypot(0.1, 0.2))
-    assert faster.intervals == slower.intervals and faster.ratio == 0.5
-
-
 def test_what_is_the_same_did_not_move_and_what_is_unknown_is_not_said_to() -> None:
     assert Change(Amount(3), Amount(3)).moved is False
     assert Change(Amount(3), Amount(3)).intervals == 0
@@ -212,14 +205,3 @@ def test_models_modes_and_batch_sizes_come_in_one_table(opdb: Opdb, h200: Path) 
         assert column in shown
     assert "rent" not in shown
     assert "rent" in opdb("predict", *several, "--price", 2).out
-
-
-def test_one_that_fails_does_not_stop_the_others(opdb: Opdb, h200: Path) -> None:
-    ran = opdb("predict", "resnet50", "nonesuch", "resnet18", "-b", 32, "--json")
-    assert ran.status == 2
-    found = json.loads(ran.out)
-    assert [row["model"] for row in found["rows"]] == ["resnet50", "resnet18"]
-    [failure] = found["failures"]
-    assert (failure["model"], failure["batch_size"], failure["mode"]) == ("nonesuch", 32, "eager")
-    assert failure["reason"].startswith("unknown model 'nonesuch'")
-    assert ran.err.startswith("opdb: 1 of 3 predictions failed\n  nonesuch -b 32 --mode eager: ")

@@ -6,9 +6,6 @@ import csv
 import json
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
-
 from opdb.kinds import KINDS
 from opdb.models import checked
 from opdb.records import Phase
@@ -72,36 +69,3 @@ def test_what_grows_with_the_batch_and_what_does_not() -> None:
     assert eight.total.activation_bytes == 8 * one.total.activation_bytes
     assert eight.total.weight_bytes == one.total.weight_bytes
     assert one.total.bytes_moved < eight.total.bytes_moved < 8 * one.total.bytes_moved
-
-
-class Squared(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(x, weight)
-        return (x * x) @ weight
-
-    @staticmethod
-    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
-        x, weight = ctx.saved_tensors
-        return (gradient @ weight.t()) * x * 2, (x * x).t() @ gradient
-
-
-class OwnBackward(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(6, 4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = Squared.apply(torch.sin(x * self.weight[:, 0]), self.weight)
-        return scores
-
-
-def own_backward() -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return OwnBackward(), (torch.ones(3, 6),)
-
-
-def test_a_backward_pass_of_ones_own_is_counted() -> None:
-    found = of_a_path("own_backward", "training").by_kind()
-    product = 2 * 3 * 6 * 4
-    assert found["matmul"].flops == 3 * product
-    assert found["mul"].calls == 2 + 3 and "add" not in found

@@ -20,7 +20,6 @@ from opdb.records import Board, Configuration, KernelCounts, Profile, Workload
 from opdb.store import Store, open_store
 from opdb.studies.roofline.counted import (
     compare,
-    lacking,
     launching,
     median_difference,
 )
@@ -98,14 +97,6 @@ def test_json_holds_counted_beside_seen(opdb: Opdb, harvested: Path) -> None:
         assert "float64" not in row["flops"] and row["flops"]["tf32"] > 0
         assert row["time_s"] == pytest.approx(row["bytes"]["memory"] * 1e-9)
         assert row["kernels"] == ["first", "void second<float>"]
-
-
-def test_what_was_counted_is_not_counted_again(opdb: Opdb, harvested: Path) -> None:
-    first = told(opdb(*NCU, "--json").out)
-    stand_in.install(harvested, fault="no permission")  # it may not be asked again
-    assert told(opdb(*NCU, "--json").out) == first
-    shown = opdb("roofline", "mlp", "--counters", "--device", "made-up-gpu", "--json")
-    assert told(shown.out) == first
 
 
 def test_the_report_is_kept_and_its_csv_taken_in_elsewhere(
@@ -263,16 +254,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
         opened.save_board(samples.DEVICE, BOARD)
         opened.save_workload(samples.workload())
         yield opened
-
-
-def test_what_a_board_did_not_count_by_these_metrics_is_lacking(store: Store) -> None:
-    workloads = store.workloads()
-    wanted = lacking(store, workloads, BOARD, DEFINITION)
-    assert wanted and set(wanted) == set(launching(workloads).values())
-    store.save_profiles([made_up(wanted[0], BOARD, 64.0)])
-    assert lacking(store, workloads, BOARD, DEFINITION) == wanted[1:]
-    assert lacking(store, workloads, BOARD, {"l2_bytes": {"a__b.sum": 1.0}}) == wanted
-    assert lacking(store, workloads, Board("GPU-2", BOARD.device), DEFINITION) == wanted
 
 
 def test_the_ratio_is_that_of_memory_to_what_must_move(store: Store) -> None:

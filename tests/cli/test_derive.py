@@ -3,18 +3,15 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from opdb.derive.__main__ import run as derive
-from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
-from opdb.records import Quantity, Stretch
 from opdb.store import open_store
 from opdb.store.deriving import derive_costs
 from tests import published
-from tests.cli.conftest import Opdb, read
+from tests.cli.conftest import Opdb
 from tests.store import samples
 
 
@@ -70,44 +67,3 @@ def test_a_cost_that_was_altered_is_told_and_put_right(opdb: Opdb, database: Pat
     ran = opdb("--device", published.DEVICE, run=derive)
     assert ran.status == 0 and "100.0 %" in ran.out
     assert opdb("--check", "--quiet", run=derive).status == 0
-
-
-def test_negative_times_of_an_older_opdb_are_mended_by_the_command_that_predict_names(
-    opdb: Opdb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A restoring that was held up took longer than the call that it was set off against."""
-    path = tmp_path / "cpu.sqlite"
-    monkeypatch.setenv("OPDB_DB", str(path))
-    long, short = (Stretch(10, (10 * s,) * 15, 1.0, 1.0) for s in (3e-6, 2e-6))
-    with open_store(str(path)) as store:
-        campaign = samples.campaign(board="a-cpu", device=samples.PROCESSOR)
-        store.save_campaign(campaign)
-        store.save_workload(replace(samples.workload("mlp"), unsupported={}))
-        for number, each in enumerate((samples.CONV, samples.RELU, samples.ADD)):
-            restore = long if each is samples.RELU else None
-            setting = relevant_setting(each.kind, DEFAULT_SETTINGS)
-            told = {"issue": "eager", "setting": setting, "flags": ()}
-            store.save_visit(
-                samples.visit(f"v{number}", each, stretch=short, restore=restore, **told)
-            )
-        derive_costs(store, "a-cpu")
-        [[known]] = store.costs("a-cpu", [samples.CONV.key]).values()
-        negative = Quantity(-1e-6, -1e-6, -2e-6, 1e-6, 15)
-        stored = [found for [found] in store.costs("a-cpu").values() if found.time_s is not None]
-        old = replace(known, configuration=samples.RELU.key, time_s=negative, estimator="4")
-        old = replace(old, setting=relevant_setting("relu", DEFAULT_SETTINGS))
-        store.replace_costs("a-cpu", [*stored, old])
-    asked = ("predict", "mlp", "-b", 2, "--input-size", "3x32x32", "--device", "a-cpu", "--json")
-    refused = opdb(*asked)
-    assert refused.status == 2 and "time_s is negative; python -m opdb.derive " in refused.err
-    assert opdb(run=derive).status == 0
-    predicted = opdb(*asked)
-    assert predicted.status == 0, predicted.err
-    found = read(predicted.out)
-    assert not found["complete"] and found["time_s"] == pytest.approx(4e-6)
-    assert [share["kind"] for share in found["missing"]] == ["relu"]
-    with open_store(str(path)) as store:
-        [[mended]] = store.costs("a-cpu", [samples.RELU.key]).values()
-        assert mended.time_s is None and "takes no longer than" in mended.reasons["time_s"]
-        assert len(store.visits("a-cpu")) == 3, "what was measured is kept"
-    assert opdb("--check", run=derive).status == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -77,24 +76,6 @@ def test_the_file_of_a_checkout_is_marked_by_its_own_database_alone(
     assert "processed: true" in file.read_text()
 
 
-def test_a_file_that_cannot_be_marked_is_a_note(opdb: Opdb, tmp_path: Path) -> None:
-    """Its folder is gone, so that root, too, can read the file and write nothing beside it."""
-    folder = tmp_path / "gone"
-    folder.mkdir()
-    (folder / "mlp.yml").write_text(SUMMARY)
-    with (folder / "mlp.yml").open() as held:
-        shutil.rmtree(folder)
-        name = f"/proc/self/fd/{held.fileno()}"
-        ran = opdb("harvest", name)
-        built = opdb("build", name, "--device", "cpu", "--gpu-seconds", "0", "--target", "0.01")
-    assert ran.status == 0, ran.err
-    for each in (ran, built):
-        assert f"not marked as processed, though all of it is stored: {name}" in each.err
-        assert "opdb: " not in each.err or "target" in each.err, each.err
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        assert {each.batch_size for each in store.workloads("mlp")} == {1, 4}
-
-
 CODE = """
 from pathlib import Path
 from torch import nn
@@ -152,12 +133,6 @@ def test_code_that_a_file_names_does_not_run_unasked(
         assert f"{name}: model 'strangers_code:run' is an import path" in ran.err
         assert "--allow-code" in ran.err
         assert "Traceback" not in ran.err
-
-
-@pytest.mark.parametrize("command", BY_NAME)
-def test_nor_code_of_a_file_that_only_lies_there(opdb: Opdb, marker: Path, command: str) -> None:
-    assert opdb(*command.split()).status == 2
-    assert not marker.exists()
 
 
 @pytest.mark.parametrize(

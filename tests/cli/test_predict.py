@@ -295,22 +295,6 @@ def test_money_and_co2_follow_the_time_and_the_energy() -> None:
     assert found["co2_per_million_samples_g_high"] == pytest.approx(400 * kwh * 1.1)
 
 
-def test_what_has_no_time_or_energy_has_no_figures() -> None:
-    found = DOCUMENTS.document(Figures(FIGURES.workload, None, None, RATES))
-    rates = {*vars(RATES), "samples"}
-    assert {name for name, value in found.items() if value is not None} == rates
-    assert Figures(FIGURES.workload, Amount(0.0), None).samples_per_s is None
-
-
-def test_tokens_are_counted_where_the_first_input_is_of_them() -> None:
-    found = replace(FIGURES, workload=workload(4, TOKENS))
-    assert (found.tokens, found.sample) == ({"input": 512}, "sample")
-    assert found.tokens_per_s("input") == Amount(512 / 0.01, (512 / 0.0125, 512 / 0.008))
-    assert found.tokens_per_s("new") is None
-    indices = {"shape": [4, 26], "dtype": "float32"}
-    assert replace(FIGURES, workload=workload(4, indices, TOKENS)).tokens == {}
-
-
 @pytest.mark.parametrize(
     ("phase", "given", "tokens"),
     [
@@ -336,9 +320,3 @@ def test_of_a_decoder_prompt_and_new_tokens_are_told_apart(
     assert [unit for _, _, unit in lines(found) if "tokens" in unit] == [
         f"{what} tokens/s" for what in tokens
     ]
-
-
-def test_a_training_step_takes_the_samples_of_all_its_batches() -> None:
-    of_step = workload(4, TOKENS, training={"optimizer": "sgd", "accumulation": 3})
-    found = replace(FIGURES, workload=of_step)
-    assert (found.samples, found.tokens) == (12, {"input": 1536})

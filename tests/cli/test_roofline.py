@@ -14,16 +14,13 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.kinds.registry import DEFAULT_SETTINGS
-from opdb.meters.ncu import UNITS
 from opdb.predict.predictor import predictor_for
 from opdb.records import Configuration, Mode
 from opdb.store import open_store
 from opdb.studies.roofline.peaks import (
-    DATA_SHEETS,
     Peaks,
     read_peaks,
     unit_of,
-    vendor_peaks,
 )
 from opdb.studies.roofline.points import (
     Point,
@@ -119,16 +116,6 @@ def test_peaks_of_ones_own_take_the_place_of_the_measured(opdb: Opdb, h200: Path
     names = [part["bound"] for part in found["models"][0]["bounds"]]
     assert names == ["compute", "memory", "peak not known", "outside operators"]
     assert found["models"][0]["reached_time"] is None
-
-
-def test_without_measured_peaks_it_says_so_and_keeps_the_vendors(opdb: Opdb, h200: Path) -> None:
-    pytest.importorskip("matplotlib")
-    alter(h200, "DELETE FROM board_calibration")
-    found = opdb.json(*RESNET50)
-    assert any("no board of this device has measured peaks" in n for n in found["notes"])
-    first = found["models"][0]["operators"][0]
-    assert first["measured_time"] is None and first["vendor_time"]["reached"] < 1
-    assert opdb(*RESNET50, "--svg", "a.svg", "--csv", "a.csv").status == 0
 
 
 PEAKS = Peaks(
@@ -229,16 +216,6 @@ def test_peaks_of_energy_come_from_what_reaches_half_of_a_rate() -> None:
 # Peaks
 
 
-def test_data_sheets_are_plausible() -> None:
-    for name, sheet in DATA_SHEETS.items():
-        assert sheet.flops_per_s.keys() == set(UNITS), name
-        assert sheet.source.startswith("NVIDIA ")
-        assert 1e12 < sheet.memory_bytes_per_s < 2e13 and 100 < sheet.power_w < 2000
-        found = vendor_peaks(name)
-        assert found.flops_per_j["tf32"] * sheet.power_w == pytest.approx(found.flops_per_s["tf32"])
-    assert "no data sheet of" in vendor_peaks("a toaster").notes[0]
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -271,16 +248,3 @@ def test_every_call_of_resnet50_is_a_point(resnet50: Study) -> None:
     for p in model.points:
         assert p.works or not (p.measured.time or p.flops_per_s)
         assert not p.works or (p.measured.time and p.measured.energy and p.vendor.time)
-
-
-def test_float8_is_no_part_of_the_roof_of_float32() -> None:
-    """The database of all published sets holds scaled products of float8, at 568 GFLOP/J."""
-    with open_store(str(published.default_database()), create=False) as store:
-        found = store.workloads("vit_b_16")
-        predictor = predictor_for(store, published.DEVICE)
-        workload = next(w for w in found if (w.batch_size, w.dtype) == (32, "float32"))
-        board = predictor.board("GPU-cc8a7e62")
-        roofs = study(store, predictor, [workload], "graph", board)
-    assert roofs.measured.flops_per_j["float32"] == pytest.approx(94.4e9, rel=0.01)
-    reached = roofs.models[0].reached("energy")
-    assert reached is not None and 0.70 < reached < 0.75, "a quarter by the roof of float8"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torchvision
-import yaml
 
 from opdb.errors import InputError
 from opdb.harvest.finding import find_workload
@@ -22,11 +20,8 @@ from opdb.spec import (
 from opdb.store import open_store
 from opdb.summary import (
     load_summary,
-    mark_processed,
     request_for,
-    requests_in,
     summaries_in,
-    summary_files,
 )
 from tests.cli.conftest import Opdb
 from tests.paths import ROOT
@@ -81,20 +76,6 @@ def test_a_name_means_plain_defaults_and_what_is_asked(summary: Path) -> None:
     assert meant(found) == (1, "bfloat16", "contiguous")
 
 
-def test_a_name_with_a_slash_is_a_model_unless_it_ends_as_a_file(summary: Path) -> None:
-    assert summary_files("meta-llama/Llama-3.1-8B") == []
-    assert summary_files("measurements/none.yml") == [Path("measurements/none.yml")]
-    Path("plain").mkdir()
-    Path("resnet50").mkdir()
-    assert summary_files("resnet50") == []
-    for folder in ("plain", "plain/", "resnet50/"):
-        with pytest.raises(InputError, match="no summary file"):
-            summary_files(folder)
-    with pytest.raises(InputError, match="holds 2 summary files; name one of them"):
-        summary.with_name("other.yml").write_text(SUMMARY)
-        request_for("measurements/", PLAIN)
-
-
 def test_the_hint_repeats_all_that_was_given_and_works(opdb: Opdb, tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "another one.sqlite"))
     store.save_workload(samples.workload("mlp", 2))
@@ -142,25 +123,6 @@ def test_batch_sizes_are_given_in_any_way(opdb: Opdb, sizes: tuple[object, ...])
         (each["model"], each["batch_size"]) for each in opdb.json("harvest", "mlp", "lstm", *sizes)
     ]
     assert found == [("mlp", 4), ("mlp", 8), ("lstm", 4), ("lstm", 8)]
-
-
-def test_other_batch_sizes_of_a_file_mark_it_as_well(opdb: Opdb) -> None:
-    Path("mlp.yml").write_text("model: mlp\nbatch_sizes: [1]\n")
-    ran = opdb("harvest", "mlp.yml", "-b", "2,3", "--json")
-    assert [each["batch_size"] for each in json.loads(ran.out)] == [2, 3]
-    assert "processed" in Path("mlp.yml").read_text()
-
-
-def test_an_optimizer_is_of_training_steps_alone(summary: Path) -> None:
-    for said in (ModelSpec(optimizer="adamw"), ModelSpec(accumulation=2)):
-        for name in ("tiny", str(summary), "nothing"):
-            with pytest.raises(InputError, match="is for a training step: add --phase training"):
-                request_for(name, said)
-        with pytest.raises(InputError, match="is for a training step: add --phase training"):
-            requests_in(summary, said)
-    step = ModelSpec(phase="training", optimizer="adamw", accumulation=2)
-    assert request_for("tiny", step).training == {"optimizer": "adamw", "accumulation": 2}
-    assert len(requests_in(summary, step)) == 3
 
 
 GOOD = """\
@@ -228,30 +190,6 @@ def test_every_summary_file_of_the_project_is_valid(folder: str, some: set[str])
     for path in paths:
         found = load_summary(path)
         assert all(request.name == path.stem and checked(request) for request in found)
-
-
-MARKED = [
-    (GOOD, GOOD.replace("processed:  false   #", "processed:  true   #")),
-    (
-        GOOD.replace("\n", "\r\n"),
-        GOOD.replace("processed:  false", "processed:  true").replace("\n", "\r\n"),
-    ),
-    ("model: x\nprocessed: true\n", "model: x\nprocessed: true\n"),
-    ("model: x", "model: x\nprocessed: true\n"),
-    ("\ufeffmodel: ü\nprocessed: false", "\ufeffmodel: ü\nprocessed: true"),
-    ("processed: \"!!int ''\"\nmodel: x", "processed: true\nmodel: x"),
-]
-
-
-@pytest.mark.parametrize(("before", "after"), MARKED)
-def test_marking_changes_nothing_else(tmp_path: Path, before: str, after: str) -> None:
-    path = written(tmp_path, before)
-    path.chmod(0o640)
-    mark_processed(path)
-    assert path.read_bytes().decode() == after
-    assert path.stat().st_mode & 0o777 == 0o640
-    assert yaml.safe_load(path.read_text())["processed"] is True
-    assert list(tmp_path.iterdir()) == [path]
 
 
 BAD: list[tuple[str | bytes, str]] = [

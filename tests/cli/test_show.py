@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 import opdb as api
-from opdb.models import names
-from opdb.models.catalogue import catalogue
 from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb, snapshot
@@ -70,12 +68,6 @@ def test_a_key_and_a_model_are_answered_for_one_board_that_measured_it(opdb: Opd
         measured = {b.uuid for b in store.boards() if alone["configuration"] in store.costs(b.uuid)}
     assert set(of_key["measured_on"]) == measured and len(measured) > 5
     assert of_key["board"] in measured
-
-
-@pytest.mark.parametrize("source", ["builtin", "torchvision", "transformers"])
-def test_the_catalogue_has_the_names_that_the_source_itself_lists(source: str) -> None:
-    """Read from source files; the source imports its package to know them."""
-    assert {each.name for each in catalogue() if each.source == source} == set(names(source))
 
 
 def test_workloads_and_devices_are_those_of_the_database(opdb: Opdb, tmp_path: Path) -> None:

@@ -14,11 +14,9 @@ import torch
 
 from opdb.algorithms.names import ALGORITHMS
 from opdb.bench.session import detect
-from opdb.distribution import install
 from opdb.store import Claims, open_store
 from opdb.studies.sweep import measuring as bench_sweep
 from opdb.studies.sweep import measuring as verify
-from opdb.studies.sweep import rows as sweeping
 from tests.algorithms.stand_in import REFUSAL, stand_in
 from tests.cli.conftest import Opdb
 from tests.workers.conftest import short_workers
@@ -232,14 +230,3 @@ def test_an_interrupted_sweep_keeps_what_was_finished(
     arguments = (SMALL, "--sizes", "16,24", "--algorithm", "default", "--status")
     [status] = swept(opdb, *arguments)
     assert (status["full"], status["left"]) == (1, 1)
-
-
-def test_without_matplotlib_the_files_are_written_and_it_is_said(
-    opdb: Opdb, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweeping, "has_matplotlib", lambda: False)
-    arguments = (SMALL, "--stage", "quick", "--sizes", "16", "--device", "cpu")
-    found = opdb("sweep", *arguments)
-    assert found.status == 0 and install("plots") in found.err
-    assert not list(Path("results").rglob("*.png"))
-    assert len(list(Path("results").rglob("*.csv"))) == 2

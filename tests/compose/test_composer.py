@@ -10,19 +10,16 @@ from typing import Any
 import pytest
 
 from opdb.derive.boards import Factor, Factors
-from opdb.derive.costs import HOT_ALONE
 from opdb.memory import touched_bytes
 from opdb.predict.compose import (
-    NO_CALLS,
     STARTED_EARLIER_S,
     Prediction,
     compose,
     shortfall,
 )
-from opdb.predict.intervals import ENERGY_ERROR, TIME_ERROR, PeerRatio, host_error
+from opdb.predict.intervals import ENERGY_ERROR, TIME_ERROR, host_error
 from opdb.predict.timeline import (
     Pass,
-    PeerRatios,
     PredictionInputs,
     timed_pass,
     with_weights_found,
@@ -197,15 +194,6 @@ def test_what_is_missing_is_listed_by_its_share_and_not_in_the_sums(mode: Mode) 
     assert 0 < found.coverage_time < 1 and 0 < found.coverages["energy"] < 1
 
 
-def test_unsupported_calls_lower_the_coverage_of_calls_and_are_told() -> None:
-    found = compose(workload(CONV, RELU, unsupported={"torch.odd": 2}), "graph", inputs(*FULL))
-    assert found.coverage_calls == pytest.approx(0.5)
-    assert (
-        "calls that no operator describes: torch.odd ×2; their cost is not known, so time, "
-        "energy and coverage leave them out"
-    ) in found.notes
-
-
 VIEW = Configuration("t", {}, {"input": {"shape": [3, 4], "dtype": "float32"}})
 
 
@@ -256,14 +244,6 @@ def test_without_power_there_is_no_energy_rather_than_none() -> None:
     assert found.missing[0].share_time == pytest.approx(rough_us[1] / sum(rough_us))
 
 
-def test_shares_are_of_the_devices_time_and_of_its_energy_base_power_included() -> None:
-    found = compose(workload(RELU, CONV, RELU), "graph", inputs(*FULL))
-    assert [s.configuration for s in found.parts] == [CONV, RELU], "the largest first"
-    assert [s.count for s in found.parts] == [1, 2]
-    assert [s.share_time for s in found.parts] == pytest.approx([0.6, 0.4])
-    assert [s.share_energy for s in found.parts] == pytest.approx([0.9 / 1.3, 0.4 / 1.3])
-
-
 HALF = math.log(1.01 / 0.99) / 2
 """Half the relative width of the costs that `quantity` makes."""
 
@@ -298,15 +278,6 @@ def test_widths_of_costs_and_of_base_power_are_joined() -> None:
     assert narrow.total.widths_energy == pytest.approx((HALF * math.hypot(0.6, 0.2) / 1.3,) * 2)
 
 
-def test_a_limit_that_may_be_kept_2_percent_lower_widens_the_time() -> None:
-    """100 + 500 r^1.5 watts at a share r of the clock, in r^-0.5 ms."""
-    found = compose(workload(CONV), "graph", inputs(HOT))
-    time_s, later_s = (1e-3 * ((limit_w - 100) / 500) ** (-1 / 3) for limit_w in (400, 392))
-    assert found.time_s == pytest.approx(time_s)
-    width = math.hypot(HALF * 1e-3, later_s - time_s) / time_s
-    assert found.total.widths_time == pytest.approx((width, width), rel=1e-3)
-
-
 def test_factors_between_boards_widen_what_they_brought() -> None:
     """Both convolutions and no ReLU, by one factor: its error is common to all that it scales."""
     time, dynamic = Factor(1.1, 0.02, 6), Factor(0.9, 0.05, 6)
@@ -338,13 +309,6 @@ def test_a_pass_is_host_bound_from_1_percent_over_its_device_time_on() -> None:
         assert compose(workload(CONV), "eager", inputs(one)).host_bound is bound
 
 
-def test_kernels_count_as_one_a_call_where_nobody_counted_them() -> None:
-    counted, unknown = replace(FULL[0], kernels=4), replace(FULL[1], kernels=None)
-    found = compose(workload(CONV, RELU, RELU), "graph", inputs(counted, unknown))
-    assert found.total.kernel_s == pytest.approx(5e-3 / 6)
-    assert compose(workload(), "graph", inputs()).total.kernel_s is None
-
-
 def test_the_usual_host_time_is_the_median_of_the_pass_before_that_of_the_board() -> None:
     shapes = [replace(RELU, inputs={"input": {"shape": [n], "dtype": "float32"}}) for n in (2, 3)]
     costs = [
@@ -360,14 +324,6 @@ def test_the_usual_host_time_is_the_median_of_the_pass_before_that_of_the_board(
     estimated = {**lent.costs, RELU.key: guessed}
     found = compose(asked, "eager", replace(lent, costs=estimated))
     assert found.time_s == pytest.approx(11e-5 + 2 * 5.5e-5 + 4e-5), "an estimate heard no host"
-
-
-def test_the_prior_is_told() -> None:
-    said = "no other model was measured on this device in this mode"
-    alone = compose(workload(CONV), "graph", inputs(*FULL)).notes
-    assert any(said in note for note in alone)
-    known = inputs(*FULL, peer_ratios=PeerRatios((PeerRatio(1.0),), (PeerRatio(1.0),)))
-    assert not any(said in note for note in compose(workload(CONV), "graph", known).notes)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -391,16 +347,6 @@ def test_the_power_limit_lowers_the_clock_until_it_is_kept(mode: Mode) -> None:
     assert free.power_w == pytest.approx(600)
     cool = compose(workload(CONV), mode, inputs(*FULL))
     assert not any("power limit" in note for note in cool.notes)
-
-
-def test_a_pass_below_its_limit_is_as_sure_as_without_one() -> None:
-    """It draws 600 W: a limit of 605 W may be kept 2 % lower, but nothing was lowered by it."""
-    limited = OperatingPoint(1e9, 1e-3 * 2**0.5, 0.25)
-    hot = replace(cost(CONV, 1e-3, 0.5, {"module": 1e-5}), clock_hz=2e9, limited=limited)
-    free = compose(workload(CONV), "graph", inputs(hot, device=replace(GPU, power_limit_w=None)))
-    near = compose(workload(CONV), "graph", inputs(hot, device=replace(GPU, power_limit_w=605.0)))
-    assert free.power_w == pytest.approx(600.0)
-    assert (near.time_s, near.time_interval_s) == (free.time_s, free.time_interval_s)
 
 
 def width_s(prediction: Prediction) -> float:
@@ -434,17 +380,6 @@ def test_an_uneven_host_widens_what_waits_for_it_alone() -> None:
         assert after == before, mode
 
 
-def test_an_uneven_host_saves_no_more_than_there_is() -> None:
-    """Dynamic energies may lie below 0: what a faster host saves of base power is more than all."""
-    below = Quantity(-4e-3, -4e-3, None, None, 2)
-    small = [replace(c, time_s=quantity(1e-6), eager_time_s=None) for c in FULL]
-    costs = [replace(c, dynamic_energy_j=below) for c in small]
-    found = compose(workload(CONV, RELU), "eager", inputs(*costs, host_ratios=(9.0, 0.1)))
-    assert found.energy_interval_j is not None
-    low_j, high_j = found.energy_interval_j
-    assert 0 < low_j < found.energy_j < high_j
-
-
 def test_a_host_that_hides_behind_the_device_by_little_may_not_do_so_always() -> None:
     slow = [replace(c, host_time_s={"module": quantity(2e-3)}) for c in FULL]
     found = compose(workload(CONV, RELU), "eager", inputs(*slow, host_ratios=(1.4, 0.7) * 4))
@@ -460,42 +395,12 @@ def test_other_modes_are_refused() -> None:
         compose(workload(CONV), "trace", inputs(*FULL))
 
 
-def test_compiled_calls_are_composed_like_others() -> None:
-    pairs: list[tuple[Mode, Mode]] = [("compile", "eager"), ("compile:reduce-overhead", "graph")]
-    for mode, like in pairs:
-        found = compose(workload(CONV, RELU), mode, inputs(*FULL))
-        other = compose(workload(CONV, RELU), like, inputs(*FULL))
-        assert (found.time_s, found.energy_j) == (other.time_s, other.energy_j)
-        assert found.host_bound == other.host_bound
-
-
 def tensor(*shape: int, kind: str = "clone", dtype: str = "float32") -> Configuration:
     """A copy of a tensor, or what another element-wise operator makes of it."""
     return Configuration(kind, {}, {"input": {"shape": list(shape), "dtype": dtype}})
 
 
-@pytest.mark.parametrize("measured_s", [5e-6, 1e-3])
-def test_a_comparison_of_256_elements_is_no_large_part_of_a_model(measured_s: float) -> None:
-    """What was measured beside it may do no operations at all, or move next to nothing."""
-    small = {"shape": [256], "dtype": "float32"}
-    compared = Configuration("gt", {}, {"input": small, "other": small})
-    copied = Configuration("clone", {}, {"input": {"shape": [1 << 20], "dtype": "float32"}})
-    alike = Configuration("gt", {}, {"input": {"shape": [0], "dtype": "float32"}})
-    for others in ([copied], [copied, alike]):
-        costs = [cost(other, measured_s, 1e-4) for other in others]
-        found = compose(workload(*others, compared), "graph", inputs(*costs))
-        [missing] = found.missing
-        assert 0 < missing.share_time <= 0.5
-
-
 # The published set
-
-
-def test_a_sum_of_no_costs_is_no_cost_of_zero() -> None:
-    found = compose(workload(CONV, RELU), "graph", inputs())
-    assert (found.time_s, found.energy_j, found.power_w) == (None, None, None)
-    assert (found.coverage_calls, found.coverage_time) == (0, 0)
-    assert any("nothing of this workload that takes time" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -509,15 +414,6 @@ def test_a_sum_of_views_alone_is_no_cost_of_zero(mode: Mode) -> None:
     assert any("nothing of this workload that takes time" in note for note in found.notes)
     views = compose(workload(view), mode, inputs(known))
     assert views.time_s is not None, "what is known to take nothing is known"
-
-
-def test_what_stands_in_for_a_measurement_is_told() -> None:
-    silent = cost(CONV, 1e-3, 0.5)
-    lent = replace(inputs(silent), host_s={("conv2d", "module"): 1e-5})
-    notes = compose(workload(CONV), "eager", lent).notes
-    assert "host time not measured, the usual of its kind taken: 1 call" in notes
-    plain = compose(workload(CONV), "eager", inputs(cost(CONV, 1e-3, 0.5, {"module": 1e-5}))).notes
-    assert not any("host time" in note for note in plain)
 
 
 def test_a_call_that_autograd_records_lends_its_host_time_to_such_calls_alone() -> None:
@@ -543,23 +439,6 @@ def test_a_board_that_keeps_below_its_limit_is_slower() -> None:
     assert kept.time_s > nominal.time_s
 
 
-def test_a_pass_of_containers_alone_has_a_time() -> None:
-    """A model that returns its input, or all of whose calls nothing describes."""
-    calibration = replace(CALIBRATION, container_time_s=1e-6)
-    on_cpu = inputs(device=CPU, calibration=calibration)
-    found = compose(workload(containers=3), "eager", on_cpu)
-    assert found.time_s == pytest.approx(3e-6)
-
-
-@pytest.mark.parametrize("device", [GPU, CPU], ids=["gpu", "cpu"])
-def test_containers_of_unknown_time_add_none(device: Device) -> None:
-    unknown = replace(CALIBRATION, container_time_s=None)
-    rests_on = inputs(*FULL, device=device, calibration=unknown)
-    for containers in (0, 3):
-        found = compose(workload(RELU, containers=containers), "eager", rests_on)
-        assert found.time_s == pytest.approx(1e-3)
-
-
 def test_transitions_are_paid_by_short_kernels_alone() -> None:
     slow_links = replace(CALIBRATION, transition_s=1e-7)
 
@@ -575,13 +454,6 @@ def test_transitions_are_paid_by_short_kernels_alone() -> None:
     assert longer_s(6e-6, 3) == pytest.approx(3e-7)
     assert longer_s(10e-6, 1) == pytest.approx(0.5e-7)
     assert longer_s(1e-3, 5) == 0
-
-
-def test_a_kernel_that_a_call_launches_again_makes_no_transition() -> None:
-    slow_links = replace(CALIBRATION, transition_s=1e-7)
-    recurrent = replace(cost(CONV, 1.2e-3, 0.0), kernels=600)
-    known = inputs(recurrent, calibration=slow_links, different_kernels={CONV.key: 2})
-    assert compose(workload(CONV), "graph", known).time_s == pytest.approx(1.2e-3 + 2e-7)
 
 
 @pytest.mark.parametrize(
@@ -604,17 +476,6 @@ def test_what_a_call_took_longer_after_others_replaces_the_transition(
     assert longer_s(3e-6, both) == pytest.approx(2e-7 + streamed * 1e-7)
     assert longer_s(10e-6, both) == pytest.approx(1e-7 + streamed * 0.5e-7)
     assert longer_s(3e-6, AfterOthers(2e-7, None)) == pytest.approx(2e-7)
-
-
-def test_transitions_are_paid_where_the_host_waits_too() -> None:
-    """The host has issued all but the wait when the device is done with a ReLU and a copy."""
-    costs = (cost(RELU, 3e-6, 0.0, {"module": 1e-6}), cost(ITEM, 3e-6, 0.0, {"module": 1e-6}))
-    times = [
-        compose(workload(RELU, RELU, ITEM), "eager", inputs(*costs, calibration=c)).time_s or 0.0
-        for c in (CALIBRATION, replace(CALIBRATION, transition_s=1e-7))
-    ]
-    assert times[0] == pytest.approx(10e-6), "1 µs until the first is issued, and three calls"
-    assert times[1] - times[0] == pytest.approx(3e-7)
 
 
 def test_hot_weights_are_taken_where_a_pass_stays_in_the_cache() -> None:
@@ -649,19 +510,6 @@ def test_hot_weights_shorten_an_eager_call_by_as_much_as_a_captured_one() -> Non
     absurd = replace(both, hot=OperatingPoint(None, 1e-7, 3e-4), eager_time_s=quantity(1e-6))
     found = with_weights_found(touched, inputs(absurd, resident_bytes=touched + 1))
     assert found.costs[CONV.key].eager_time_s is None, "no time is below 0"
-
-
-def test_weights_measured_in_another_state_are_told() -> None:
-    touched = touched_bytes(workload(CONV, RELU))
-    cold = (cost(CONV, 4e-6, 4e-4), cost(RELU, 1e-6, 1e-4))
-    hot = replace(cold[0], hot=OperatingPoint(None, 4e-6, 4e-4), flags=(HOT_ALONE,))
-    for costs, resident, said in (
-        (cold, touched + 1, "only with cold weights, while this pass finds them hot"),
-        ((hot, cold[1]), touched - 1, "only with hot weights, while this pass finds them cold"),
-    ):
-        rests_on = inputs(*costs, resident_bytes=resident)
-        found = compose(workload(CONV, RELU), "graph", rests_on)
-        assert f"measured {said}: 1 configuration" in found.notes
 
 
 class Estimated:
@@ -719,35 +567,12 @@ def test_a_sum_of_a_part_is_a_lower_bound_without_an_interval() -> None:
     assert str(shortfall(nothing)).startswith("time and energy are not known; of 1 call 1 without")
 
 
-def test_calls_that_no_operator_describes_make_a_lower_bound() -> None:
-    whole = workload(CONV)
-    found = compose(
-        replace(whole, unsupported={"spectral": 2}), "graph", inputs(cost(CONV, 4e-6, 4e-4))
-    )
-    assert not found.complete and found.time_interval_s is None
-    assert shortfall(found) == "at least 4 µs; of 3 calls 2 without a description"
-
-
-def test_a_sum_that_lacks_views_alone_is_whole() -> None:
-    view = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
-    found = compose(workload(CONV, view), "graph", inputs(cost(CONV, 4e-6, 4e-4)))
-    assert found.missing and found.complete and shortfall(found) is None
-    assert found.time_interval_s is not None and found.energy_interval_j is not None
-
-
 def test_a_time_is_whole_of_which_a_part_has_no_energy() -> None:
     dark = replace(cost(RELU, 1e-6), dynamic_energy_j=None)
     found = compose(workload(CONV, RELU), "graph", inputs(cost(CONV, 4e-6, 4e-4), dark))
     assert found.time_interval_s is not None and found.energy_interval_j is None
     assert not found.complete and found.power_w is None
     assert "J; of 2 calls 1 without a measured energy" in str(shortfall(found))
-
-
-def test_a_model_that_calls_nothing_is_said_to() -> None:
-    nothing = compose(workload(), "graph", inputs())
-    assert shortfall(nothing) == NO_CALLS
-    assert nothing.coverages == {"time": 1.0, "energy": 1.0} and nothing.coverage_calls == 1.0
-    assert not any("host" in note for note in nothing.notes)
 
 
 def test_steps_are_slower_by_the_clock_and_by_the_host() -> None:
@@ -768,20 +593,6 @@ def test_on_a_slower_host_only_the_hosts_part_takes_longer(factor: float, time_s
     eager, graph = (compose(of, mode, given) for mode in MODES)
     assert eager.total.time_at(1.0, factor) == pytest.approx(time_s)
     assert graph.total.time_at(1.0, factor) == graph.time_s, "it waits for no host"
-
-
-def test_where_the_host_waits_for_the_device_its_part_is_scaled_call_by_call() -> None:
-    costs = *FULL, cost(ITEM, 1e-6, 0.0, {"module": 1e-5})
-    found = compose(workload(CONV, RELU, ITEM), "eager", inputs(*costs))
-    once, thrice = (found.total.time_at(found.total.share, factor) for factor in (1.0, 3.0))
-    assert once == found.time_s
-    assert once < thrice < once + 2 * 1.3e-4, "while the host issues, the device works"
-
-
-def test_a_measured_cost_comes_before_an_estimate() -> None:
-    helped = inputs(cost(RELU, 2e-6, 2e-4), estimates=Estimated(estimate(RELU, 9e-6, 9e-4)))
-    found = compose(workload(RELU), "graph", helped)
-    assert found.time_s == pytest.approx(2e-6) and not found.estimated
 
 
 def test_what_was_refused_stays_missing_with_its_reason() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from opdb.derive.boards import UNKNOWN_DYNAMIC_ENERGY, BoardAnchors, Factor, factors
-from opdb.predict.compose import UNEVEN, compose
+from opdb.predict.compose import compose
 from opdb.predict.intervals import (
     ENERGY_ERROR,
     TIME_ERROR,
@@ -65,10 +65,6 @@ def test_what_comes_without_a_factor_errs_alike_from_whichever_board() -> None:
     assert UNKNOWN_DYNAMIC_ENERGY.half_width == pytest.approx(2.045 * 0.0576)
 
 
-def test_a_quantity_without_an_interval_adds_none() -> None:
-    assert sum_half_width([(3, Quantity(1, 1, None, None, 1))]) == 0
-
-
 def peers(*ratios: float, kernel_s: float = 20e-6) -> list[PeerRatio]:
     return [PeerRatio(ratio, kernel_s) for ratio in ratios]
 
@@ -87,10 +83,6 @@ def test_sums_of_short_kernels_err_more() -> None:
     assert made.half_width(1e-6) == pytest.approx(0.05)
     unknown = math.hypot(0.03, 0.02)  # a kernel of 2 µs
     assert made.half_width(None) == made.half_width(0.0) == pytest.approx(unknown)
-
-
-def test_before_any_run_the_published_ones_hold() -> None:
-    assert model_error(TIME_ERROR, LONG_S, []) == TIME_ERROR.half_width(LONG_S)
 
 
 def test_runs_that_err_more_or_less_than_expected_widen_or_narrow() -> None:
@@ -116,18 +108,6 @@ def test_an_error_is_held_against_what_its_kernels_let_expect() -> None:
     long, short = peers(*[1.06] * 6, kernel_s=LONG_S), peers(*[1.06] * 6, kernel_s=SHORT_S)
     wide, usual = (model_error(TIME_ERROR, LONG_S, each) for each in (long, short))
     assert wide > 1.5 * usual
-
-
-def test_one_run_far_out_widens_little() -> None:
-    usual = model_error(TIME_ERROR, LONG_S, peers(*[1.01] * 11))
-    once = model_error(TIME_ERROR, LONG_S, peers(*[1.01] * 11, 1.5))
-    assert usual <= once < 1.3 * usual
-
-
-def test_too_high_and_too_low_by_one_factor_weigh_the_same() -> None:
-    high, low = (model_error(TIME_ERROR, LONG_S, peers(each)) for each in (1.1, 1 / 1.1))
-    assert high == pytest.approx(low)
-    assert math.isfinite(model_error(TIME_ERROR, LONG_S, peers(0.0, 1.0)))
 
 
 def test_a_host_rests_on_a_prior_until_runs_tell() -> None:
@@ -195,22 +175,6 @@ def test_a_kind_that_nobody_measured_is_as_fast_as_others_are() -> None:
     assert size(tensor(1 << 20, kind="sigmoid"))[0] == pytest.approx(2 + (8 << 20) / 4e6)
 
 
-def test_a_relu_among_convolutions_is_no_larger_than_one_of_them() -> None:
-    """It does few operations and moves few bytes."""
-    known = {each.configuration: each for each in FULL if each.configuration == CONV.key}
-    sizes = sizes_of([RELU, CONV], known)
-    relu, conv = sizes[RELU.key], sizes[CONV.key]
-    assert 0 < relu.time_s <= conv.time_s
-    measured = known[CONV.key].time_s
-    assert conv.time_s == measured.mean
-
-
-def test_what_was_measured_may_do_no_work_at_all() -> None:
-    empty = (tensor(0), 9e-6, None)
-    time_us, _ = size(tensor(1 << 20, kind="sigmoid"), empty)
-    assert ratio(8, time_us) == pytest.approx(9 / 2)
-
-
 def test_what_was_measured_without_power_or_time_lends_none() -> None:
     dark, bright = (tensor(1 << 18), 1e-6, None), (tensor(1 << 20, kind="sigmoid"), 20e-6, 1e-3)
     asked, none = dark[0], (tensor(4), 0.0, 1.0)
@@ -221,11 +185,6 @@ def test_what_was_measured_without_power_or_time_lends_none() -> None:
         unmetered = tensor(1 << 20, kind="sigmoid")
         found = size(unmetered, (asked, 1e-6, little), (unmetered, 2e-6, None))
         assert found[1] == pytest.approx(watts)
-
-
-def test_a_call_that_launches_nothing_takes_nothing() -> None:
-    view = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
-    assert size(view, SMALL) == (0, 0)
 
 
 def test_a_kind_of_another_version_has_no_size_and_neither_has_its_model() -> None:
@@ -242,17 +201,6 @@ def notes(of: Workload, rests_on: PredictionInputs, mode: str = "graph") -> tupl
     return compose(of, mode, rests_on).notes  # type: ignore[arg-type]
 
 
-def test_an_uneven_host_is_told_from_a_twentieth_on() -> None:
-    """By the reach of the interval, however little other models' passes were off."""
-    known = inputs(cost(CONV, 1e-3, 0.1, {"module": 10e-3}))
-    for off, told in ((0.022, False), (0.024, True)):
-        ratios = (1 + off,) * 400  # the prior of 10 % hardly counts beside them
-        assert (math.expm1(host_error(ratios)) >= UNEVEN) is told
-        said = notes(workload(CONV), replace(known, host_ratios=ratios), "eager")
-        assert any(note.startswith("this pass waits for the host") for note in said) is told
-    assert not any("waits for the host, whose" in each for each in notes(workload(CONV), known))
-
-
 def test_calls_count_as_often_as_they_are_made() -> None:
     known = inputs(FULL[0], cost(RELU, 1e-6, 0.0), cost(ADD, 1e-6, 0.0))
     lent = replace(known, host_s={("relu", "module"): 1e-5})
@@ -262,24 +210,6 @@ def test_calls_count_as_often_as_they_are_made() -> None:
     assert unknown in said
     for silent in ((lent, "graph"), (replace(lent, device=CPU), "eager")):
         assert not any("host time" in note for note in notes(workload(RELU, ADD), *silent))
-
-
-def test_sizes_that_depend_on_values_are_told() -> None:
-    found = Configuration("nonzero", {}, {"input": {"shape": [8], "dtype": "float32"}})
-    item = Configuration("item", {}, {"input": {"shape": [], "dtype": "float32"}})
-    asked = workload(CONV, found, item, found)
-    [note] = [n for n in notes(asked, inputs()) if "large" in n]
-    uncaught = "no CUDA graph captures such calls: the model as it stands cannot run in this mode"
-    assert uncaught in notes(asked, inputs(), "graph")
-    assert uncaught not in notes(asked, inputs(), "eager")
-    assert note.startswith("calls whose results are as large as values say: nonzero ×2;")
-    assert not any("large" in n for n in notes(workload(CONV, item), inputs()))
-
-
-def test_what_lacks_an_energy_is_told_by_kind() -> None:
-    dark = (cost(RELU, 1e-3), cost(ADD, 1e-3))
-    [note] = [n for n in notes(workload(CONV, RELU, ADD), inputs(FULL[0], *dark)) if "energy" in n]
-    assert note == "time measured, but not the energy: 2 configurations (relu, add)"
 
 
 @pytest.mark.parametrize(
@@ -302,9 +232,3 @@ def test_a_doubtful_estimate_says_what_it_rests_on(flag: str, words: str) -> Non
     assert [n for n in said if "rests on" in n and "prior" not in n] == [
         f"25.0 % of the time rests {words}: relu"
     ]
-
-
-def test_each_reason_of_a_refusal_is_told_once() -> None:
-    refusing = Estimated(refused={RELU.key: "too large", ADD.key: "too large"})
-    said = notes(workload(CONV, RELU, ADD), inputs(FULL[0], estimates=refusing))
-    assert [n for n in said if n.startswith("not estimated")] == ["not estimated: too large"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opdb.predict.compose import PassSum, _cost, compose, schedule
+from opdb.predict.compose import PassSum, compose, schedule
 from opdb.predict.timeline import (
     BEYOND_CACHES,
     LOWEST_SHARE,
@@ -104,27 +104,6 @@ def test_a_steady_pass_takes_the_eager_time_and_runs_nothing_before_it_is_issued
         host_s = span.host_end_s
         device_s = span.device_end_s if step.device_s else device_s
     assert device_s <= found.end_s * (1 + 1e-12)
-
-
-def test_a_steady_pass_call_by_call() -> None:
-    """The device lags 1 ms behind the host: it is busy with the pass before for as long."""
-    found = steady_pass([Step(3e-3, 1e-3), Step(0.0, 1e-3), Step(1e-3, 2e-3)])
-    assert (found.start_s, found.end_s) == pytest.approx((1e-3, 5e-3))
-    assert [(s.host_start_s, s.host_end_s) for s in found.spans] == [
-        pytest.approx(ends) for ends in ((0.0, 1e-3), (1e-3, 2e-3), (2e-3, 4e-3))
-    ]
-    assert [(s.device_start_s, s.device_end_s) for s in found.spans] == [
-        pytest.approx(ends) for ends in ((1e-3, 4e-3), (4e-3, 4e-3), (4e-3, 5e-3))
-    ]
-
-
-def test_a_steady_pass_that_waits_ends_with_its_host() -> None:
-    """The device's 2 ms of the pass before are waited for together with its 3 ms of this one."""
-    steps = [Step(3e-3, 1e-3, synchronises=True), Step(2e-3, 1e-3)]
-    found = steady_pass(steps)
-    assert found.end_s - found.start_s == pytest.approx(eager_time_s(steps))
-    assert found.end_s - found.start_s == pytest.approx(6e-3)
-    assert found.spans[1].host_start_s == pytest.approx(found.spans[0].device_end_s)
 
 
 def clock_cost(limited: OperatingPoint | None, clock_hz: float | None = 2e9) -> Cost:
@@ -240,12 +219,6 @@ def test_a_pass_takes_the_bytes_over_the_memorys_rate_longer(mode: Mode) -> None
     assert product.transition_s == pytest.approx(8e6 / RATE)
 
 
-def test_a_product_below_half_of_the_memorys_rate_hides_it() -> None:
-    slow = cost(LINEAR, 2.1 * 134e6 / RATE)
-    inputs_ = found(costs={**found().costs, LINEAR.key: slow})
-    assert timed_pass(Pass(workload(CLONE, LINEAR)), "graph", inputs_).transition_s == 0.0
-
-
 VIEW = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
 COSTS = (
     cost(CONV, 3e-5, 4e-3, {"module": 2e-5}, 4e-5),
@@ -294,29 +267,6 @@ def test_intervals_are_as_wide_as_the_times_at_the_clock() -> None:
     assert full == COSTS[0].time_s
     assert low.mean >= full.mean
     assert low.low / low.mean == pytest.approx(full.low / full.mean)
-
-
-def test_a_slot_lasts_its_call_and_a_transition() -> None:
-    slow_links = replace(CALIBRATION, transition_s=1e-7)
-    view = replace(cost(VIEW, 0.0, 0.0), kernels=0)
-    known = inputs(cost(RELU, 2e-6, 1e-4), view, calibration=slow_links)
-    laid = schedule(PassSum(Pass(workload(RELU, VIEW, RELU)), "graph", known))
-    assert [slot.runs for slot in laid.slots] == [True, False, True]
-    assert [slot.device_s for slot in laid.slots] == pytest.approx([2.1e-6, 0.0, 2.1e-6])
-    assert [slot.transition_s for slot in laid.slots] == pytest.approx([1e-7, 0.0, 1e-7])
-    assert laid.slots[2].span.device_start_s == pytest.approx(2.1e-6)
-
-
-def test_costs_of_a_schedule_are_those_of_its_mode_and_say_what_they_rest_on() -> None:
-    known = inputs(COSTS[0], replace(COSTS[1], visits=0), COSTS[2])
-    of = workload(CONV, RELU, ADD)
-    eager, graph = (schedule(PassSum(Pass(of), mode, known)).costs for mode in MODES)
-    assert eager[CONV.key].time_s == COSTS[0].eager_time_s
-    assert graph[CONV.key].time_s == COSTS[0].time_s
-    assert [graph[each.key].is_estimated for each in (CONV, RELU, ADD)] == [False, True, False]
-    assert graph[ADD.key].dynamic_energy_j is None
-    assert graph[CONV.key].dynamic_energy_j == COSTS[0].dynamic_energy_j
-    assert _cost(COSTS[0], "graph", 3e-5, None).dynamic_energy_j is None
 
 
 def test_at_a_lowered_clock_times_and_energies_are_those_of_the_clock() -> None:

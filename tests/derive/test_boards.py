@@ -26,7 +26,7 @@ from opdb.derive.boards import (
 )
 from opdb.derive.runs import compare_launches
 from opdb.derive.statistics import t95
-from opdb.records import Campaign, Cost, Neighbours, OperatingPoint, Quantity, Visit
+from opdb.records import Campaign, Cost, OperatingPoint, Quantity, Visit
 from tests.derive.test_review import BASE_W, CAMPAIGN, anchors, stretch, visit
 from tests.store import samples
 
@@ -135,17 +135,6 @@ def test_a_boards_anchors_are_medians_of_its_anchor_visits() -> None:
     assert found.base_power_w == BASE_W and found.anchors.keys() == {"anchor"}
     assert found.anchors["anchor"].time_s == pytest.approx(1e-3)
     assert found.anchors["anchor"].dynamic_energy_j == pytest.approx(0.31)
-
-
-def test_an_anchor_that_waited_for_the_host_tells_no_time() -> None:
-    beside = Neighbours(10, (1e-2,), (9e-3,))  # 0.1 ms a call, and 1 ms or 0.1 ms alone
-    waited = visit("a", stretch(1e-3), role="anchor", configuration="anchor", neighbours=beside)
-    busy = visit("b", stretch(1e-4), role="anchor", configuration="anchor", neighbours=beside)
-    late = replace(waited, stretch=stretch(1.15e-4))
-    for each in (waited, late):
-        assert board_anchors([CAMPAIGN], [each]).anchors["anchor"].time_s is None
-    both = board_anchors([CAMPAIGN], [waited, busy]).anchors["anchor"]
-    assert both.time_s == pytest.approx(1e-4)
 
 
 def test_a_pair_agrees_or_does_not_within_both_intervals() -> None:

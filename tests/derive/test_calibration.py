@@ -16,12 +16,9 @@ from opdb.derive.calibration import (
     Ratings,
     Wave,
     base_power_test,
-    crossing_s,
     distrusted,
-    expected_energy_j,
     facts_of,
     idle_clock_test,
-    limit_times_s,
     mean_power_w,
     period_s,
     power_meter,
@@ -265,43 +262,6 @@ def test_of_two_meters_the_samples_are_the_measure() -> None:
     assert power_meter(tests)[0] == "samples"
 
 
-def test_a_clock_is_back_when_it_is_held_no_more() -> None:
-    record = Made().record()
-    clocks = ((0.0, 1.98e9), (1.0, 1.5e9), (2.1, 1.98e9), (2.3, 1.5e9), (2.5, 1.98e9))
-    held = replace(record, limit=replace(record.limit, clock_samples=clocks))
-    facts, _ = facts_of(held, RATINGS)
-    assert (facts["limit_pull_down_s"], facts["limit_recover_s"]) == pytest.approx((1.0, 0.5))
-    at_the_end = ((0.0, 1.98e9), (2.0, 1.5e9), (2.25, 1.98e9))
-    held = replace(record, limit=replace(record.limit, clock_samples=at_the_end))
-    facts, _ = facts_of(held, RATINGS)
-    assert (facts["limit_pull_down_s"], facts["limit_recover_s"]) == (2.0, 0.25)
-
-
-def test_what_a_board_does_not_report_is_no_failure() -> None:
-    made = Made(samples=None, counter=None, instant=None)
-    tests = tuple(all_tests(made).values())
-    assert {test.passed for test in tests} == {None, True}
-    assert [test.name for test in tests if test.passed] == ["board: clock at rest"]
-    assert all(test.words.startswith("not made: ") for test in tests if test.passed is None)
-    assert power_meter(tests) == (None, "no meter gives power")
-    facts, notes = facts_of(made.record(), replace(RATINGS, max_clock_hz=None))
-    missing = {name for name, value in facts.items() if value is None}
-    assert {note.partition(":")[0] for note in notes} == missing
-    assert {"sample_period_s", "base_power_w", "limit_power_w"} <= missing
-    assert facts["limit_pull_down_s"] == pytest.approx(0.3), "against the highest clock seen"
-
-
-def test_the_counter_gives_power_where_the_samples_failed() -> None:
-    record = Made(samples=held(0.1, 0.025)).record()
-    meter, words = power_meter(judged(record, RATINGS))
-    assert meter == "counter"
-    assert "the driver's ring of samples is not used (of " in words
-    both = Made(samples=held(0.1, 0.025), polled={"fast": counting(0.5)}).record()
-    meter, words = power_meter(judged(both, RATINGS))
-    assert meter is None
-    assert words.startswith("no meter gives power; ") and words.count("is not used") == 2
-
-
 def test_base_power_must_be_steady_and_the_clock_up() -> None:
     made = Made()
     drifting = made.trace(Load(lambda t: 120.0 + 5 * t, 2.4))
@@ -345,23 +305,6 @@ def test_the_step_is_half_way_between_the_rates_within_the_l2_and_far_beyond_it(
     assert resident_bytes(passes((100.0, 1.0), (140.0, 1.7)), 100)[0] is None
 
 
-def test_a_crossing_is_where_samples_first_rise_through_a_level() -> None:
-    samples = ((0.0, 0.0), (1.0, 10.0), (2.0, 0.0), (4.0, 20.0))
-    assert crossing_s(samples, 0.0, 5.0, 9.0) == pytest.approx(0.5)
-    assert crossing_s(samples, 1.0, 10.0, 9.0) == pytest.approx(1.0)
-    assert crossing_s(samples, 1.5, 5.0, 9.0) == pytest.approx(2.5)
-    assert crossing_s(samples, 0.0, 5.0, 1.0) is None, "not within this second"
-    assert crossing_s(samples, 1.5, 5.0, 2.5) is None
-    assert crossing_s(samples, 0.0, 30.0, 9.0) is None
-    assert crossing_s(samples, 0.0, 0.0, 9.0) is None
-
-
-def test_expected_energy_counts_what_lies_between_the_moments() -> None:
-    on = ((0.1, 0.2), (0.3, 0.4))
-    assert expected_energy_j(on, (100.0, 600.0), 0.0, 0.5) == pytest.approx(50 + 100)
-    assert expected_energy_j(on, (100.0, 600.0), 0.15, 0.35) == pytest.approx(20 + 50)
-
-
 # A trace of an NVIDIA H200: idle, float32 products, idle, products at the power limit, idle.
 
 TRACE = json.loads((Path(__file__).parents[1] / "data" / "h200_trace.json").read_text())
@@ -392,15 +335,3 @@ def test_the_meters_of_a_real_board_agree() -> None:
     assert "does not report the instant power" in tests["instant: steady load"].words
     short = replace(recorded(1.3, 2.5), counter_edges=())
     assert {t.name: t.passed for t in steady_tests(short)}["counter: steady load"] is False
-
-
-def test_a_real_board_at_rest_is_steady() -> None:
-    rest = recorded(5.2, 6.0)
-    assert base_power_test(rest).passed is True
-    assert idle_clock_test(rest, CLOCK_HZ).passed is True
-
-
-def test_the_power_limit_of_a_real_board_pulls_the_clock_down_and_lets_it_go() -> None:
-    pulled_s, recovered_s = limit_times_s(recorded(3.5021, 6.0), 5.0077 - 3.5021, CLOCK_HZ)
-    assert 0.05 < pulled_s < 0.8
-    assert 0 <= recovered_s < 0.3

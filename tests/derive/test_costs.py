@@ -11,7 +11,6 @@ import pytest
 
 from opdb.derive.costs import (
     ESTIMATOR,
-    HOT_ALONE,
     Deriver,
     call_times_s,
     cost_in,
@@ -27,7 +26,6 @@ from opdb.records import (
     Cost,
     HostVisit,
     Neighbours,
-    Outputs,
     Stretch,
     Visit,
 )
@@ -132,16 +130,6 @@ def test_without_power_or_base_power_energy_is_unknown_and_not_zero() -> None:
 def test_power_comes_from_counter_edges_where_there_are_no_samples() -> None:
     seen = replace(stretch(1e-3, None), counter_edges=((0.0, 0.0), (0.1, 25.0), (0.2, 50.0)))
     assert stretch_power_w(seen) == pytest.approx(250)
-
-
-def test_a_missing_energy_has_a_reason() -> None:
-    no_power = ("no power: the meter is gone",)
-    cost = derived(visit(stretch(1e-3, None), issue="eager", flags=no_power))
-    assert cost.time_s is not None and cost.energy_j is None
-    assert cost.reasons == {"energy_j": "no power: the meter is gone"}
-    failed = visit(None, "later", outcome="error", reason="refused", kernels=None)
-    cost = derived(visit(stretch(1e-3, None), issue="eager", flags=no_power), failed)
-    assert cost.reasons["energy_j"] == "no power: the meter is gone"
 
 
 # Several visits
@@ -253,16 +241,6 @@ def test_host_times_are_joined_by_configuration_and_form() -> None:
     assert found["k"]["function"].low is None
     two = host_quantities([heard("d", "module", 1e-5, 1.2e-5)])["k"]["module"]
     assert two.half_width == pytest.approx(half_width((1e-5, 1.2e-5), None))
-
-
-def test_host_times_of_a_host_that_was_held_up_are_left_out() -> None:
-    def heard(identity: str, *times_s: float) -> HostVisit:
-        return HostVisit(identity, "a-campaign", "k", "module", "now", times_s)
-
-    calm, alike = heard("a", 1.0e-5, 1.1e-5, 1.2e-5), heard("b", 1.2e-5, 1.2e-5)
-    found = host_quantities([heard("slow", 1.5e-5, 2e-5), calm, heard("slower", 4e-5), alike])
-    assert found["k"]["module"] == host_quantities([calm, alike])["k"]["module"]
-    assert found["k"]["module"].count == 5
 
 
 # Suspicion, on a trace recorded from a real board
@@ -395,55 +373,7 @@ def test_what_a_call_takes_longer_after_others_is_its_own_code_and_the_usual_str
     )
 
 
-def test_hot_weights_are_a_state_of_their_own() -> None:
-    seen = [Neighbours(1, (t,), (0.0,)) for t in (2e-6, 4e-6, 1e-6)]
-    steady = stretch(1e-6, 300.0)
-    both = derived(
-        visit(steady, "a", neighbours=seen[0]),
-        visit(steady, "b", neighbours=seen[1]),
-        visit(steady, "c", weights="hot", neighbours=seen[2]),
-    )
-    assert both.time_s.mean == pytest.approx(3e-6)
-    assert both.hot.time_s == pytest.approx(1e-6)
-    assert HOT_ALONE not in both.flags
-    alone = derived(visit(steady, "d", weights="hot", neighbours=seen[2]))
-    assert alone.time_s.mean == pytest.approx(1e-6)
-    assert HOT_ALONE in alone.flags
-
-
 # Where outputs went
-
-
-def mean_times_s(*visits: Visit) -> dict[tuple[str, str], float]:
-    """Return the mean time of every configuration and setting that has one."""
-    campaign = replace(CONTEXT, calibration=CALIBRATION)
-    costs = Deriver([campaign], visits).costs({})
-    return {(c.configuration, c.setting): round(c.time_s.mean, 9) for c in costs if c.time_s}
-
-
-@pytest.mark.parametrize("before", ["fresh", None])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"outcome": "error", "reason": "refused", "stretch": None, "kernels": None},
-        {"outcome": "out_of_memory", "reason": "none left", "stretch": None, "kernels": None},
-        {"role": "limited"},
-        {"role": "anchor"},
-        {"role": "duplicate"},
-        {"access": "chain"},
-        {"access": "reused", "weights": "hot"},
-        {"setting": "other"},
-        {"configuration": samples.RELU.key},
-    ],
-    ids=str,
-)
-def test_what_is_no_good_measurement_of_the_same_call_displaces_none(
-    changes: dict[str, Any], before: Outputs | None
-) -> None:
-    older = visit(stretch(2e-3, 400.0), "a", outputs=before)
-    other = replace(visit(stretch(1e-3, 300.0), "b", outputs="reused"), **changes)
-    for visits in ((older, other), (other, older)):
-        assert mean_times_s(*visits)[older.configuration, older.setting] == 2e-3
 
 
 def test_the_cost_that_counts_is_timed_in_the_setting_and_by_this_estimator_if_any() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +17,7 @@ from opdb.derive.costs import (
     rejection,
     reviewed,
 )
-from opdb.derive.runs import run_cost
-from opdb.derive.statistics import is_within, reached, relative_half_width, typical_on
+from opdb.derive.statistics import is_within, relative_half_width
 from opdb.records import Calibration, Cost, Quantity, Stretch, Visit
 from tests.store import samples
 
@@ -77,13 +75,6 @@ def test_each_reason_rejects_on_a_gpu(flag: str, why: str) -> None:
     """Flags as stored visits carry them: they are data, and outlive the code that set them."""
     assert rejection(["the meter's lag is 17 ms", flag], samples.DEVICE) == why
     assert marked(visit("v", flags=(flag,)), samples.DEVICE).flags[-1] == REJECTED + why
-
-
-def test_a_processors_times_may_have_a_tail() -> None:
-    tail = ["time: median and 3σ-mean differ by 3.0 %"]
-    assert rejection(tail, samples.PROCESSOR) is None
-    assert rejection(tail, samples.DEVICE) is not None
-    assert rejection(["another process is on the board: 7 (python)"], samples.PROCESSOR)
 
 
 def test_rejected_visits_are_left_out_where_a_better_one_exists() -> None:
@@ -173,17 +164,6 @@ def test_precision_is_half_the_interval_over_the_mean() -> None:
     assert is_within(cost(Quantity(2.0, 2.0, -1.0, 5.0, 2)), 1.5), "just as precise as asked"
 
 
-def test_what_was_reached_adds_up() -> None:
-    narrow, wide = Quantity.around(2.0, 2.0, 0.02, 2), Quantity.around(2.0, 2.0, 0.2, 2)
-    found = reached(
-        [cost(narrow), cost(wide), cost(wide), cost(None), cost(None, timed=False)],
-        0.02,
-        lambda cost: "the time was up",
-    )
-    assert (found.within, found.missed, found.unjudged) == (1, Counter({"the time was up": 2}), 1)
-    assert found.half_width == pytest.approx(0.1)
-
-
 def test_a_visit_whose_restoring_took_longer_is_rejected_and_makes_no_cost() -> None:
     worse = visit("worse", stretch(1e-6), restore=stretch(2e-6))
     as_long = visit("as long", stretch(2e-6), restore=stretch(2e-6))
@@ -223,18 +203,3 @@ def test_on_a_processor_a_visit_that_was_held_up_does_not_decide_a_cost(
     assert cost.visits == len(lengths)
     [cost] = board_costs([CAMPAIGN], seen, [])
     assert cost.time_s.mean == pytest.approx(sum(lengths) / len(lengths))
-
-
-def test_on_a_processor_a_visit_is_as_long_as_its_median_says() -> None:
-    on_cpu = replace(CAMPAIGN, device=samples.PROCESSOR)
-    interrupted = stretch(replay_times_s=(1e-3,) * 9 + (2e-2,))
-    restore = stretch(replay_times_s=(5e-4,) * 9 + (1e-2,))
-    seen = visit("v", interrupted, restore=restore)
-    [cost] = board_costs([on_cpu], [seen], [])
-    assert cost.time_s.mean == pytest.approx(5e-5)
-    [cost] = board_costs([CAMPAIGN], [seen], [])
-    assert cost.time_s.mean == pytest.approx(1.45e-4)
-    run = replace(samples.model_run(samples.workload()), repeats=(interrupted,) * 3)
-    ran, by_mean = run_cost([run], typical_on(samples.PROCESSOR)), run_cost([run])
-    assert ran.time_s.mean == pytest.approx(1e-4)
-    assert by_mean.time_s.mean == pytest.approx(2.9e-4)

@@ -43,17 +43,6 @@ HEAVY = Configuration(
 )
 
 
-def test_calibration_finds_base_power_and_periods(session: Session) -> None:
-    calibration, device = session.campaign.calibration, session.platform.device
-    assert device.power_limit_w is not None
-    assert calibration.base_power_w is not None
-    assert 0.05 < calibration.base_power_w / device.power_limit_w < 0.5
-    assert calibration.sample_period_s is not None and calibration.sample_period_s < 0.2
-    assert calibration.sample_lag_s is not None and 0 <= calibration.sample_lag_s < 0.2
-    assert calibration.container_time_s is not None and calibration.container_time_s < 1e-4
-    assert calibration.transition_s is not None and 0 < calibration.transition_s < 1e-6
-
-
 def test_an_operator_at_the_power_limit_is_repeated_with_gaps(session: Session) -> None:
     made = visit(session, VisitRequest(HEAVY))
     if len(made) == 1:

@@ -11,7 +11,6 @@ from opdb.errors import InputError
 from opdb.grid import Expansion, expand, load_grids
 from opdb.harvest.passes import harvest
 from opdb.kinds import get_kind
-from opdb.operators import build
 from opdb.spec import ModelSpec
 from tests.operators.watching import watch
 
@@ -107,19 +106,6 @@ def test_indices_have_their_range(tmp_path: Path) -> None:
         {"range": [0, 200]},
     ]
     assert {each["weight"]["dtype"] for each in inputs} == {"bfloat16"}
-
-
-def test_shares_of_zeros_are_of_what_is_no_weight(tmp_path: Path) -> None:
-    text = CONVOLUTION.replace("values: rectified", "zeros: [0, 0.5, 0.9]")
-    found = [call.configuration for call in expanded(tmp_path, text).calls]
-    assert [c.inputs["input"].get("values") for c in found] == [
-        None,
-        {"zeros": 0.5},
-        {"zeros": 0.9},
-    ]
-    assert {str(c.inputs["weight"]) for c in found} == {str(found[0].inputs["weight"])}
-    image = build(found[2]).inputs[0]
-    assert (image == 0).float().mean().item() == pytest.approx(0.9, abs=0.01)
 
 
 def test_what_torch_refuses_is_dropped_and_counted(tmp_path: Path) -> None:

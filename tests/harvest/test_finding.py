@@ -13,9 +13,9 @@ import pytest
 
 from opdb import ModelSpec, Predictor, choose_device, workload_of
 from opdb.errors import InputError
-from opdb.harvest.finding import HarvestPolicy, NotHarvestedError, stored_workload
+from opdb.harvest.finding import HarvestPolicy, stored_workload
 from opdb.models import checked
-from opdb.models.catalogue import FAMILY_SIZES, image_size, is_usual
+from opdb.models.catalogue import is_usual
 from opdb.records import Json, Workload
 from opdb.spec import size_of
 from opdb.store import Store, open_store
@@ -74,15 +74,6 @@ def test_where_only_the_model_tells_its_size_it_is_asked(store: Store) -> None:
     assert stored_workload(store, ModelSpec(found.name)) == found
 
 
-@pytest.mark.parametrize(
-    "asked", [ModelSpec("resnet18", dtype="float16"), ModelSpec("resnet18", batch_size=2)]
-)
-def test_what_is_not_requested_is_not_taken(store: Store, asked: ModelSpec) -> None:
-    store.save_workload(of_size(224))
-    with pytest.raises(NotHarvestedError, match="only for: batch 1 float32 3x224x224"):
-        workload_of(store, asked, HarvestPolicy(harvest=False))
-
-
 def test_what_is_not_stored_is_harvested_and_stays(store: Store) -> None:
     asked = ModelSpec("resnet18", batch_size=3, input_size=(3, 64, 64))
     found = workload_of(store, asked)
@@ -108,28 +99,6 @@ def test_a_database_that_cannot_be_written_serves() -> None:
     finally:
         folder.chmod(0o755)
         shutil.rmtree(folder)
-
-
-def test_what_is_given_as_inputs_is_compared_with_inputs(store: Store) -> None:
-    spec = {"shape": ["batch", 784], "dtype": "float32", "values": "rectified"}
-    asked = ModelSpec("mlp", batch_size=2, inputs={"args": [spec]})
-    plain = workload_of(store, replace(asked, inputs=None)).workload
-    found = workload_of(store, asked)
-    assert found.harvest_s is not None and found.workload.key != plain.key
-    assert workload_of(store, asked).harvest_s is None
-
-
-def test_a_model_of_ones_own_says_its_batch(store: Store) -> None:
-    """Where its code cannot be had, what is stored of it serves."""
-    own = replace(samples.workload("tiny", 5), name="package.module:build", source="python")
-    store.save_workload(own)
-    assert workload_of(store, ModelSpec(own.name)).workload == own
-    assert workload_of(store, ModelSpec(own.name, batch_size=5)).workload == own
-    with pytest.raises(InputError, match="no module named 'package'"):
-        workload_of(store, ModelSpec(own.name, batch_size=6))
-    store.save_workload(replace(samples.workload("tiny", 6), name=own.name, source="python"))
-    with pytest.raises(InputError, match=r"several inputs \(batch 5 float32.*; batch 6 float32"):
-        workload_of(store, ModelSpec(own.name), HarvestPolicy(harvest=False))
 
 
 def test_what_is_left_to_a_model_of_ones_own_is_as_it_was_built(store: Store) -> None:
@@ -183,30 +152,3 @@ def test_what_is_stored_is_found_without_torch(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-c", PROGRAM, str(path)], check=True, env={"PYTHONPATH": python_path()}
     )
-
-
-def test_image_sizes_read_from_transformers_are_those_of_its_configurations() -> None:
-    from transformers import AutoConfig
-
-    from opdb.models.transformers import model_types
-
-    read = {name: size for name in model_types() if (size := image_size(name)) is not None}
-    assert len(read) > 20 and read["vit"] == image_size("vit_base_patch16_224") == (3, 224, 224)
-    for name, (channels, side, _) in read.items():
-        made = AutoConfig.for_model(name)
-        sides = made.image_size if isinstance(made.image_size, list | tuple) else [made.image_size]
-        assert (made.num_channels, {*sides}) == (channels, {side}), name
-    assert is_usual("transformers", "vit", (3, 224, 224))
-    assert is_usual("transformers", "vit", (3, 384, 384)) is False
-
-
-def test_sizes_known_without_torch_are_those_that_models_take() -> None:
-    from opdb.models.sources import family_names
-
-    for family, size in FAMILY_SIZES.items():
-        for name in family_names(family):
-            assert is_usual("torchvision", name, size), name
-            assert not is_usual("torchvision", name, (3, 97, 97)), name
-    for name in family_names("video"):
-        assert is_usual("torchvision", name, (3, 16, 112, 112)) is None, name
-    assert is_usual("transformers", "bert", (128,)) and not is_usual("transformers", "b", (512,))

@@ -12,11 +12,8 @@ from torch import Tensor, nn
 from opdb.errors import InputError
 from opdb.harvest.graphs import ModelGraphs, model_graphs
 from opdb.harvest.passes import harvest
-from opdb.models import load
 from opdb.records import Configuration
 from opdb.spec import ModelSpec
-from tests.compiled import compiled_models
-from tests.compiled.test_dynamo import explained
 from tests.own import Built, model
 
 HERE = "tests.harvest.test_graphs"
@@ -69,29 +66,6 @@ def test_nodes_call_what_a_harvest_finds(request_: ModelSpec) -> None:
     for node in found.graphs[0].nodes:
         if node.operation in ("call_function", "call_method"):
             assert f" {node.name}" in found.graphs[0].text
-
-
-@pytest.mark.parametrize(
-    ("request_", "device", "graphs", "breaks"),
-    [
-        (ModelSpec("resnet18", input_size=(3, 64, 64)), "meta", 1, 0),
-        (ModelSpec(compiled_models.path("between")), "meta", 2, 1),
-        (ModelSpec(f"{HERE}:branching"), "cpu", 2, 1),
-        (ModelSpec(f"{HERE}:recurrent"), "meta", 0, -1),
-    ],
-    ids=lambda value: getattr(value, "name", None),
-)
-def test_counts_are_those_of_explain_on_a_real_device(
-    request_: ModelSpec, device: str, graphs: int, breaks: int
-) -> None:
-    found = model_graphs(request_)
-    made = load(request_, device="cpu")
-    told = explained(made.module, made.args, made.kwargs)
-    assert found.device == device
-    assert len(found.graphs) == told.graph_count == graphs
-    assert told.graph_break_count == breaks and found.graph_breaks == max(breaks, 0)
-    assert [len(g.nodes) for g in found.graphs] == [len(g.graph.nodes) for g in told.graphs]
-    assert bool(found.breaks) == (graphs != 1)
 
 
 def test_a_model_that_fails_is_told_of() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +9,8 @@ import torch
 from torch import Tensor, nn, ones
 
 from opdb.errors import InputError
-from opdb.harvest.passes import harvest
 from opdb.models import LoadedModel, load
 from opdb.spec import ModelSpec
-from opdb.summary import load_summary
 from tests.own import Built, model
 
 
@@ -98,24 +95,3 @@ def test_a_batch_is_that_of_the_inputs_that_share_their_first_size(device: str) 
     assert a.stride() == (1, 7)
     assert found.inputs["args"][1]["ids"]["values"] == {"range": [5, 8]}
     assert loaded("several", device, batch_size=1).args[0].shape == (1, 8)
-
-
-def test_a_memory_format_is_the_one_that_was_built() -> None:
-    found = loaded("last")
-    assert found.memory_format == harvest(ModelSpec(f"{__name__}:last")).memory_format
-    assert found.memory_format == "channels_last"
-    assert found.inputs["args"][0]["layout"] == "channels_last"
-    plain = loaded("last", memory_format="contiguous")
-    assert plain.memory_format == "contiguous" and plain.args[0].is_contiguous()
-    assert next(plain.module.parameters()).is_contiguous()
-    assert "layout" not in plain.inputs["args"][0]
-    scaled = loaded("last", batch_size=2)
-    assert scaled.args[0].is_contiguous(memory_format=torch.channels_last)
-
-
-def test_a_summary_file_leaves_to_the_model_what_it_does_not_say(tmp_path: Path) -> None:
-    path = tmp_path / "own.yml"
-    path.write_text(f"model: {__name__}:half\nvariants:\n  - {{dtype: bfloat16}}\n")
-    plain, cast = load_summary(path)
-    assert (plain.dtype, plain.memory_format, plain.batch_size) == (None, None, None)
-    assert cast.dtype == "bfloat16"

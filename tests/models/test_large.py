@@ -11,7 +11,7 @@ from torch import nn
 from opdb.errors import InputError
 from opdb.harvest.passes import harvest
 from opdb.models import load
-from opdb.models.known import LARGE_BYTES, LargeOnMeta
+from opdb.models.known import LARGE_BYTES
 from opdb.spec import ModelSpec
 from tests.own import Built, model
 
@@ -62,21 +62,6 @@ def endless() -> Built:
 def test_what_asks_for_values_that_no_memory_holds_is_told() -> None:
     with pytest.raises(InputError, match=r"1100 GB\) are too large"):
         harvest(ModelSpec(f"{__name__}:endless"))
-
-
-def test_small_tensors_keep_their_values() -> None:
-    with LargeOnMeta() as large:
-        small = torch.arange(1000) + 1
-        outer = torch.ones(2**17)[:, None] * torch.ones(2**17)
-        mixed = outer[:1000, 0] + small
-    assert not small.is_meta and small.sum() == 500_500
-    assert outer.is_meta and mixed.is_meta and large.largest_bytes == 4 * 2**34
-
-
-def test_nothing_on_meta_is_written_into_a_tensor_with_values() -> None:
-    small = torch.zeros(4)
-    with LargeOnMeta(), pytest.raises(RuntimeError, match="on meta"):
-        small.copy_(torch.ones(LARGE)[:4])
 
 
 _PEAK = """

@@ -5,13 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import _VF, Tensor, nn
-from torch.utils import backend_registration
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opdb.models.meta import (
-    attention_on_meta,
-    fused_attention_on_meta,
     laid_out_as_on_device,
     on_meta,
     recurrent_on_meta,
@@ -73,13 +70,6 @@ def test_grouped_products_have_on_meta_the_shape_that_the_cpu_gives(
         assert (found.shape, found.dtype, found.is_meta) == (real.shape, dtype, True)
 
 
-def test_the_backend_name_is_restored() -> None:
-    before = backend_registration._privateuse1_backend_name
-    with fused_attention_on_meta():
-        nn.Linear(2, 2, device="meta")(empty(1, 2))
-    assert backend_registration._privateuse1_backend_name == before
-
-
 RECURRENT: dict[str, Callable[[], nn.Module]] = {
     "lstm": lambda: nn.LSTM(4, 6, 2, bidirectional=True, batch_first=True),
     "projected": lambda: nn.LSTM(4, 6, 3, proj_size=5, bias=False),
@@ -106,27 +96,6 @@ def test_recurrent_layers_give_on_meta_what_they_give(
         assert facts("meta") == facts("cpu")
 
 
-def test_recurrent_layers_take_one_step_on_meta_but_where_gradients_are_recorded() -> None:
-    class Counting(TorchDispatchMode):
-        calls = 0
-
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            self.calls += 1
-            return func(*args, **(kwargs or {}))
-
-    layer, long = nn.LSTM(4, 6, device="meta"), empty(500, 1, 4)
-    functions = vars(_VF).copy()
-    with recurrent_on_meta(), Counting() as counted:  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            layer(long)
-        assert counted.calls < 10
-        assert layer(long)[0].requires_grad
-    assert counted.calls > 500
-    assert vars(_VF) == functions
-
-
 @pytest.mark.parametrize(
     ("dtype", "by_heads", "masked", "strides"),
     [
@@ -149,21 +118,6 @@ def test_attention_is_laid_out_as_its_kernels_do(
     plain = function(*args, attn_mask=mask)
     output = laid_out_as_on_device(function, args, {"attn_mask": mask}, plain)
     assert output.shape == (2, 3, 4, 16) and output.stride() == strides
-
-
-def test_attention_that_no_fused_kernel_takes_is_contiguous() -> None:
-    """A GPU's kernels want the last axis dense, also of a mask (sdp_utils_cpp.h)."""
-    query = torch.empty(2, 4, 3, 16, device="meta").transpose(1, 2)
-    wide = torch.empty(2, 3, 16, 4, device="meta").transpose(2, 3)
-    mask = torch.empty(2, 1, 4, 1, dtype=torch.bool, device="meta").expand(2, 1, 4, 4)
-    function = F.scaled_dot_product_attention
-    cases: tuple[tuple[Any, dict[str, Any]], ...]
-    cases = (((query,) * 3, {"attn_mask": mask}), ((query, wide, query), {}))
-    for args, given in cases:
-        plain = function(*args, **given)
-        output = laid_out_as_on_device(function, args, given, plain)
-        assert output.stride() == (192, 64, 16, 1)
-    assert laid_out_as_on_device(function, (query,) * 3, {}, plain).stride() == (192, 16, 48, 1)
 
 
 def _attention(batch: int, length: int, width: int, dtype: torch.dtype) -> Tensor:
@@ -199,13 +153,6 @@ def test_which_attention_has_a_fused_kernel(
     plain = function(query, key, value, attn_mask=mask)
     output = laid_out_as_on_device(function, (query, key, value), {"attn_mask": mask}, plain)
     assert plain.is_contiguous() and output.is_contiguous() == (not fused)
-
-
-def test_attention_of_other_than_four_axes_is_trained_by_products() -> None:
-    query = torch.randn(2, 3, 4, 5, 16, device="meta", requires_grad=True)
-    function = F.scaled_dot_product_attention
-    assert attention_on_meta(function, (query,) * 3, {}) is None
-    assert attention_on_meta(function, (query[0],) * 3, {}) is not None
 
 
 GRADIENTS: dict[str, tuple[Any, ...]] = {

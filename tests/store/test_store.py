@@ -281,6 +281,3 @@ def test_what_differs_is_counted_and_put_right(path: Path) -> None:
         for key, costs in before.items():
             for old, new in zip(costs, after[key], strict=True):
                 assert alike(asdict(old), asdict(new))
-
-
-# Ctrl-C wherever it strikes in a save: what follows it can write, at once.

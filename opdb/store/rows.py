@@ -48,7 +48,7 @@ from opdb.records import (
     Workload,
 )
 from opdb.store import schema
-from opdb.store.fields import HOST_TIMES, field_of, is_number, quantity
+from opdb.store.fields import HOST_TIMES, field_of, is_number, same
 from opdb.store.schema import QUANTITIES, QUANTITY_PARTS
 
 # records and rows
@@ -57,8 +57,7 @@ NewRow: TypeAlias = dict[str, Any]
 
 Record = TypeVar("Record")
 
-_NUMBERS = frozenset({int, float})
-_NUMBERS_OR_NONE = _NUMBERS | {type(None)}
+_NUMBERS_OR_NONE = frozenset({int, float, type(None)})
 """What numbers are read as: to look a type up is several times as quick as `isinstance`."""
 
 
@@ -101,8 +100,10 @@ class Codec(Generic[Record]):
         self._record, self._parts = record, parts
         self._written, self._read = list(held), [name for name in held if name in names]
         self._values = itemgetter(*self._read)
-        self._encoders = [(name, each.encode) for name, each in held.items() if each.encode]
-        self._decoders = [(name, held[name].decode) for name in self._read if held[name].decode]
+        self._encoders = [(n, each.encode) for n, each in held.items() if each.encode is not same]
+        self._decoders = [
+            (name, held[name].decode) for name in self._read if held[name].decode is not same
+        ]
         self._numbers = [
             name
             for name, column in schema.outside(table).items()
@@ -132,7 +133,7 @@ class Codec(Generic[Record]):
                 raise TypeError(f"{name} is {found[name]!r}, no number")
         for name, decode in self._decoders:
             if found[name] is not None:
-                found[name] = decode(found[name])  # type: ignore[misc]
+                found[name] = decode(found[name])
         for part in self._parts:
             if part.join is not None:
                 found[part.attribute] = part.join(*[row[column] for column in part.columns])
@@ -142,14 +143,7 @@ class Codec(Generic[Record]):
 def _renamed(attribute: str, column: Column[Any]) -> SqlPart:
     """Return the part of an attribute that is one column of another name."""
     field = field_of(column)
-    encode, decode = field.encode, field.decode
-    assert encode is not None and decode is not None
-    return SqlPart(
-        attribute,
-        (column.name,),
-        lambda value: (encode(value),),
-        lambda stored: None if stored is None else decode(stored),
-    )
+    return SqlPart(attribute, (column.name,), lambda value: (field.encode(value),), field.decode)
 
 
 def _split_quantity(held: Quantity | None) -> tuple[float | None, ...]:
@@ -160,10 +154,9 @@ def joined_quantity(name: str, *values: Any) -> Quantity | None:
     """Return the quantity of these parts (`QUANTITY_PARTS`); None where it has none."""
     if values[0] is None:
         return None
-    parts = dict(zip(QUANTITY_PARTS, values, strict=True))
-    if _NUMBERS.issuperset(map(type, values)):
-        return Quantity(**parts)
-    return quantity(name, parts)  # without an interval, or what is none
+    if not _NUMBERS_OR_NONE.issuperset(map(type, values)):
+        raise TypeError(f"{name} is {values}, no numbers")
+    return Quantity(*values)
 
 
 _quantity_parts: Callable[[Quantity], tuple[float, ...]] = attrgetter(*QUANTITY_PARTS)
@@ -398,7 +391,6 @@ class HostSeen:
     def usual_s(self, kind: str) -> dict[tuple[str, Form], float]:
         """Return the median host time (seconds) of a kind's calls, by `issued_as` and form."""
         found: dict[tuple[str, Form], list[float]] = {}
-        assert HOST_TIMES.decode is not None
         for text, times in self.by_kind.get(kind, ()):
             by_form: Mapping[Form, Quantity] = HOST_TIMES.decode(times)
             if by_form:

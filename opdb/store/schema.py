@@ -22,7 +22,6 @@ from sqlalchemy import (
 )
 
 from opdb.records import Access, Form, Mode, Outcome, Outputs, Phase, Role, Weights
-from opdb.store import fields
 from opdb.store.fields import (
     AFTER_OTHERS,
     BYTES,
@@ -33,9 +32,11 @@ from opdb.store.fields import (
     KERNELS,
     MEMORY,
     METER_TESTS,
+    NOT_NEGATIVE,
     NUMBER,
     OBJECT,
     OPERATING_POINT,
+    POSITIVE,
     RUN_RATIOS,
     SLUG,
     TEXT,
@@ -53,16 +54,8 @@ from opdb.store.raw import HOST_CALLS, LAYERS, NEIGHBOURS, STRETCH, STRETCHES, T
 SCHEMA = 1
 """The number of this schema, which every database holds in its table `opdb_schema`."""
 
-QUANTITIES = {
-    "time_s": fields.DIFFERENCE_S,
-    "eager_time_s": fields.DIFFERENCE_S,
-    "power_w": fields.DIFFERENCE_W,
-    "energy_j": fields.DIFFERENCE_J,
-    "dynamic_energy_j": fields.DIFFERENCE_J,
-}
-"""The estimated quantities of a cost, each held in five columns, and what they may be."""
-
-COUNTED = within(fields.POSITIVE_COUNT, WHOLE)
+QUANTITIES = ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j")
+"""The estimated quantities of a cost, each held in five columns."""
 
 QUANTITY_PARTS = ("median", "mean", "low", "high", "count")
 
@@ -111,14 +104,14 @@ workload = Table(
     column("name", TEXT, index=True),
     column("source", TEXT),
     column("source_version", TEXT_OR_EMPTY),
-    column("batch_size", within(fields.POSITIVE_COUNT, WHOLE)),
+    column("batch_size", within(POSITIVE, WHOLE)),
     column("dtype", TEXT),
     column("memory_format", TEXT),
     column("phase", one_of(Phase)),
     column("gradient", TRUTH),
     column("autocast", TEXT, nullable=True),
     column("inputs", OBJECT),
-    column("containers", within(fields.COUNT, WHOLE)),
+    column("containers", within(NOT_NEGATIVE, WHOLE)),
     column("foreign_leaves", OBJECT),
     column("unsupported", OBJECT),
     # The device (slug) that its calls were compiled for; NULL as the model stands.
@@ -136,7 +129,7 @@ workload = Table(
     # The memory that its harvest saw live; NULL where that was not recorded.
     column("memory", MEMORY, nullable=True),
     # Python's time around the calls of a pass, in containers; NULL where it was not timed.
-    column("around", within(fields.COUNT), nullable=True),
+    column("around", within(NOT_NEGATIVE), nullable=True),
     # The calls of a pass in order: the number of each one's operator (`call.number`), with a space
     # between two.
     column("sequence", TEXT, server_default=""),
@@ -148,10 +141,10 @@ call = Table(
     "call",
     metadata,
     column("workload_id", WHOLE, ForeignKey("workload.id", ondelete="CASCADE")),
-    column("number", within(fields.COUNT, WHOLE)),
+    column("number", within(NOT_NEGATIVE, WHOLE)),
     column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
     column("form", one_of(Form)),
-    column("calls", within(fields.POSITIVE_COUNT, WHOLE)),
+    column("calls", within(POSITIVE, WHOLE)),
     PrimaryKeyConstraint("workload_id", "number"),
     sqlite_with_rowid=False,
 )
@@ -162,10 +155,10 @@ device = Table(
     column("slug", SLUG, primary_key=True),
     column("name", TEXT),
     column("type", one_of(Literal["cuda", "cpu"])),
-    column("power_limit_w", within(fields.POSITIVE_W), nullable=True),
-    column("memory_bytes", within(fields.POSITIVE_BYTES, BYTES), nullable=True),
-    column("l2_bytes", within(fields.POSITIVE_BYTES, BYTES), nullable=True),
-    column("max_clock_hz", within(fields.POSITIVE_HZ), nullable=True),
+    column("power_limit_w", within(POSITIVE), nullable=True),
+    column("memory_bytes", within(POSITIVE, BYTES), nullable=True),
+    column("l2_bytes", within(POSITIVE, BYTES), nullable=True),
+    column("max_clock_hz", within(POSITIVE), nullable=True),
 )
 
 # A board under another power limit is another device: the pair is what a campaign measures.
@@ -182,7 +175,7 @@ host = Table(
     metadata,
     column("id", TEXT, primary_key=True),
     column("cpu", TEXT),
-    column("cores", within(fields.POSITIVE_COUNT, WHOLE)),
+    column("cores", within(POSITIVE, WHOLE)),
     column("system", TEXT),
 )
 
@@ -209,10 +202,10 @@ board_calibration = Table(
     column("board", TEXT),
     column("device", TEXT),
     column("driver", TEXT, nullable=True),
-    column("power_limit_w", within(fields.POSITIVE_W), nullable=True),
+    column("power_limit_w", within(POSITIVE), nullable=True),
     column("measured_at", TEXT),
     column("environment", OBJECT),
-    column("cost_s", within(fields.DURATION_S)),
+    column("cost_s", within(NOT_NEGATIVE)),
     column("facts", OBJECT),
     column("tests", METER_TESTS),
     column("notes", WORDS),
@@ -277,10 +270,10 @@ visit = Table(
     column("outcome", one_of(Outcome)),
     column("reason", TEXT, nullable=True),
     column("started_at", TEXT),
-    column("cost_s", within(fields.DURATION_S)),
+    column("cost_s", within(NOT_NEGATIVE)),
     column("issue", one_of(Literal["graph", "eager"])),
     column("weights", one_of(Weights)),
-    column("copies", within(fields.COUNT, WHOLE)),
+    column("copies", within(NOT_NEGATIVE, WHOLE)),
     column("stretch", STRETCH, nullable=True),
     column("restore", STRETCH, nullable=True),
     column("kernels", KERNELS, nullable=True),
@@ -334,9 +327,9 @@ model_run = Table(
     column("outcome", one_of(Outcome)),
     column("reason", TEXT, nullable=True),
     column("started_at", TEXT),
-    column("cost_s", within(fields.DURATION_S)),
+    column("cost_s", within(NOT_NEGATIVE)),
     column("repeats", STRETCHES),
-    column("peak_memory_bytes", within(fields.POSITIVE_BYTES, BYTES), nullable=True),
+    column("peak_memory_bytes", within(POSITIVE, BYTES), nullable=True),
     column("kernels", KERNELS, nullable=True),
     column("layers", LAYERS, nullable=True),
     column("flags", WORDS),
@@ -354,11 +347,11 @@ cost = Table(
     column("configuration_id", WHOLE, ForeignKey("configuration.id"), index=True),
     column("setting", TEXT),
     column("estimator", TEXT),
-    column("visits", within(fields.COUNT, WHOLE)),
-    column("kernels", within(fields.COUNT, WHOLE), nullable=True),
+    column("visits", WHOLE),
+    column("kernels", WHOLE, nullable=True),
     *(
-        column(f"{quantity}_{part}", COUNTED if part == "count" else within(held), nullable=True)
-        for quantity, held in QUANTITIES.items()
+        column(f"{quantity}_{part}", WHOLE if part == "count" else NUMBER, nullable=True)
+        for quantity in QUANTITIES
         for part in QUANTITY_PARTS
     ),
     column("host_time_s", HOST_TIMES),

@@ -44,8 +44,8 @@ from opdb.store.raw import (
     APART,
     LEFT_OUT,
     MOST_BYTES,
+    STRETCHES,
     are_left_out,
-    encode_stretches,
     left_out,
     pack,
     unpack,
@@ -104,8 +104,7 @@ def put_samples(connection: Connection, folder: Path) -> None:
             same = [table.c[name] == left_out(name, each) for name, each in samples.items()]
             packed = {name: pack(each) for name, each in samples.items()}
         except DAMAGE as error:
-            why = "nested too deeply" if isinstance(error, RecursionError) else error
-            raise InputError(f"{path}, line {number}: {id_[:40]!r}: {why}") from error
+            raise InputError(f"{path}, line {number}: {id_[:40]!r}: {_why(error)}") from error
         connection.execute(update(table).where(table.c.id == id_, *same).values(packed))
 
 
@@ -279,7 +278,7 @@ def check(store: Store, path: Path) -> None:
         _check_configurations(connection, path)
         _check_calls(connection, path)
         run = schema.model_run.c
-        empty = select(run.id).where(run.outcome == "ok", run.repeats == encode_stretches(()))
+        empty = select(run.id).where(run.outcome == "ok", run.repeats == STRETCHES.encode(()))
         for id_ in connection.scalars(empty):
             raise InputError(f"{path}, model_run {id_[:36]!r}: a run without a single repeat")
         rows.workloads(connection, ())  # which checks their keys
@@ -298,9 +297,15 @@ def _check_values(connection: Connection, table: Table, path: Path, *, raw: bool
             try:
                 check_value(column, value)
             except DAMAGE as error:
-                why = "nested too deeply" if isinstance(error, RecursionError) else error
                 place = f"{path}, {table.name}, column {column.name}"
-                raise InputError(f"{place}: {shown(value)}: {why}") from error
+                raise InputError(f"{place}: {shown(value)}: {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    """Return what is wrong with a value, by the exception that reading it raised."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return f"{error} is missing or unknown" if isinstance(error, KeyError) else str(error)
 
 
 def _check_configurations(connection: Connection, path: Path) -> None:

@@ -43,7 +43,7 @@ from opdb.records import (
 )
 from opdb.store import rows, schema, visits
 from opdb.store.database import Claim, Connected
-from opdb.store.fields import field_of, read_json, read_run_ratios, run_ratios_as_json
+from opdb.store.fields import RUN_RATIOS, field_of, read_json
 from opdb.store.rows import (
     Repeated,
     in_parts,
@@ -174,7 +174,7 @@ class Boards(Connected):
             "device": board.device,
             "trained_at": trained_at,
             "document": canonical_json(document),
-            "ratios": None if ratios is None else canonical_json(run_ratios_as_json(ratios)),
+            "ratios": None if ratios is None else RUN_RATIOS.encode(ratios),
         }
         with self.writing() as connection:
             upsert(connection, schema.learned, [row], ["board"])
@@ -200,7 +200,7 @@ class Boards(Connected):
         )
         with self.reading() as connection:
             row = connection.execute(query).first()
-            return ("", {}) if row is None else (row.trained_at, read_run_ratios(row.ratios))
+            return ("", {}) if row is None else (row.trained_at, RUN_RATIOS.decode(row.ratios))
 
     def save_profiles(self, profiles: Iterable[Profile]) -> None:
         """Save what hardware counters saw; boards and configurations must be stored.
@@ -662,7 +662,7 @@ class Costs(Connected):
         )
         with self.reading() as connection:
             found = rows.of_configurations(connection, query, cost, configurations)
-            return {row["key"]: held.decode(row["after_others"]) for row in found if held.decode}
+            return {row["key"]: held.decode(row["after_others"]) for row in found}
 
     def repeated(self, device: str) -> list[Repeated]:
         """Return the costs of a device's boards that are of two visits or more."""

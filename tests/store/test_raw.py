@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import random
 import zlib
 from binascii import b2a_base64
@@ -11,8 +10,12 @@ import pytest
 
 from opdb.records import Neighbours, Stretch
 from opdb.store import raw
-from opdb.store.raw import decode_stretch, encode_stretch, pack, unpack
+from opdb.store.database import DAMAGE
+from opdb.store.fields import Field
+from opdb.store.raw import pack, unpack
 from tests.store import samples
+
+decode_stretch, encode_stretch = raw.STRETCH.decode, raw.STRETCH.encode
 
 LAYERS = {"features.0": 1.2345678901e-4, "0": 0.0, "head": 6.1e-5, "blocks 1/2": 2.5}
 
@@ -53,6 +56,13 @@ def test_values_come_back_within_half_a_unit(seed: int) -> None:
     assert encode_stretch(back) == text
 
 
+def test_what_is_missing_stays_missing() -> None:
+    text = encode_stretch(samples.BARE_STRETCH)
+    assert decode_stretch(text) == samples.BARE_STRETCH
+    whole = {"b": 1_000_000, "d": 500_000_000, "f": 3, "n": 1, "q": 10_000, "t": [1]}
+    assert unpack(text) == whole
+
+
 def test_event_times_are_kept_in_the_units_they_tick_in() -> None:
     """An H200's events tick every 32 ns; one that does not leaves the unit at 1 ns."""
     ticks = [2_773_440, 2_774_656, 2_772_640]
@@ -71,43 +81,65 @@ def test_event_times_are_kept_in_the_units_they_tick_in() -> None:
     [
         "[]",
         "{}",
+        '{"f":4,"n":1,"d":1,"b":1}',
+        '{"f":3,"n":1,"d":1,"b":1,"c":[1980]}',
         '{"f":3,"n":1,"d":1,"b":1,"c":[1980,9000000000]}',
         '{"f":3,"n":1,"d":1}',
         '{"f":3,"n":1,"d":1,"b":1,"p":[1]}',
-        '{"f":3,"n":1,"d":1,"b":1,"t":[true]}',
+        '{"f":3,"n":1,"d":1,"b":1,"t":[1.5]}',
+        '{"f":3,"n":1,"d":1,"b":1,"t":[NaN]}',
+        '{"f":3,"n":1,"d":1,"b":1,"t":["1"]}',
+        '{"f":3,"n":1,"d":1,"b":1,"t":[1' + "0" * 400 + "]}",
     ],
 )
 def test_what_is_no_stretch_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="raw samples"):
-        decode_stretch(pack(json.loads(text)))
+    with pytest.raises(DAMAGE):
+        decode_stretch(packed(text))
     with pytest.raises(ValueError, match="damaged"):
         decode_stretch(text)
 
 
+@pytest.mark.parametrize("at", [0, 4, -1])
+def test_a_text_with_anything_else_in_it_is_damaged(at: int) -> None:
+    text = pack([1, 2, 3])
+    assert unpack(text) == [1, 2, 3]
+    with pytest.raises(ValueError, match="damaged"):
+        unpack(text[:at] + "!" + text[at:])
+    with pytest.raises(ValueError, match="cut off"):
+        unpack(b2a_base64(zlib.compress(b"[1]") + b"more", newline=False).decode())
+
+
+def checked(field: Field, value: Any) -> Any:
+    """Return what is read of a record that was written, and is checked as an import does."""
+    found = field.decode(field.encode(value))
+    assert field.verify is not None
+    field.verify(found)
+    return found
+
+
 def test_what_is_written_passes_the_check_of_an_import() -> None:
     stretches = (samples.BARE_STRETCH, samples.STRETCH)
-    assert raw.STRETCH.checked(encode_stretch(stretches[1])) == stretches[1]
-    assert raw.STRETCHES.checked(raw.encode_stretches(stretches)) == stretches
-    found = raw.NEIGHBOURS.checked(raw.encode_neighbours(samples.NEIGHBOURS))
-    assert found == samples.NEIGHBOURS
+    assert checked(raw.STRETCHES, stretches) == stretches
     after = {**samples.NEIGHBOURS.after, "stream": samples.NEIGHBOURS.after["code"]}
-    of_each = replace(samples.NEIGHBOURS, after=after)
-    assert raw.NEIGHBOURS.checked(raw.encode_neighbours(of_each)) == of_each
-    assert raw.TIMES.checked(raw.encode_times((1e-6, 2e-6))) == (1e-6, 2e-6)
-    assert raw.LAYERS.checked(raw.encode_layers({})) == {}
-    assert raw.STRETCH.checked(None) is None
+    for neighbours in (samples.NEIGHBOURS, replace(samples.NEIGHBOURS, after=after)):
+        assert checked(raw.NEIGHBOURS, neighbours) == neighbours
+    assert checked(raw.TIMES, (1e-6, 2e-6)) == (1e-6, 2e-6)
+    assert checked(raw.LAYERS, {}) == {}
 
 
 IMPOSSIBLE = [
     ("stretch", {"replay_times_s": ()}, "without a single time"),
-    ("stretch", {"replay_times_s": (0.001, -0.001)}, "a time out of range"),
-    ("stretch", {"calls_per_replay": 0}, "calls out of range"),
-    ("stretch", {"duration_s": -1.0}, "the duration out of range"),
-    ("stretch", {"power_samples": ((0.1, -5.0),)}, "a power out of range"),
-    ("stretch", {"counter_edges": ((-0.5, 5.0),)}, "the counter's moment out of range"),
-    ("stretch", {"clock_samples_hz": (-1e6,)}, "a clock out of range"),
-    ("stretch", {"utilization": 7.0}, "the utilization out of range"),
+    ("stretch", {"replay_times_s": (0.001, -0.001)}, "replay_times_s out of range"),
+    ("stretch", {"calls_per_replay": 0}, "calls_per_replay out of range"),
+    ("stretch", {"busy_share": 0.0}, "busy_share out of range"),
+    ("stretch", {"duration_s": -1.0}, "duration_s out of range"),
+    ("stretch", {"power_samples": ((0.1, -5.0),)}, "power_samples out of range"),
+    ("stretch", {"counter_edges": ((-0.5, 5.0),)}, "counter_edges out of range"),
+    ("stretch", {"clock_samples_hz": (-1e6,)}, "clock_samples_hz out of range"),
+    ("stretch", {"temperature_c": 1e6}, "temperature_c out of range"),
+    ("stretch", {"utilization": 7.0}, "utilization out of range"),
     ("neighbours", {"times_s": (), "alone_s": ()}, "without as many"),
+    ("neighbours", {"times_s": (1e-3,), "alone_s": (1e-3, 1e-3)}, "without as many"),
     (
         "neighbours",
         {"after": {"itself": Neighbours(1, (), ()), "code": Neighbours(1, (), ())}},
@@ -124,36 +156,36 @@ def test_what_nothing_could_have_measured_is_refused(
 ) -> None:
     made: Any = samples.STRETCH if column == "stretch" else samples.NEIGHBOURS
     field = raw.STRETCH if column == "stretch" else raw.NEIGHBOURS
-    assert field.encode is not None
-    text = field.encode(replace(made, **changes))
     with pytest.raises(ValueError, match=said):
-        field.checked(text)
+        checked(field, replace(made, **changes))
+
+
+def test_host_times_are_some_and_none_is_negative() -> None:
+    for times, said in (((), "without a single time"), ((-1e-6,), "out of range")):
+        with pytest.raises(ValueError, match=said):
+            checked(raw.TIMES, times)
 
 
 def test_times_of_layers_come_back_within_half_a_nanosecond() -> None:
-    text = raw.encode_layers(LAYERS)
+    text = raw.LAYERS.encode(LAYERS)
     assert unpack(text) == {"features.0": 123457, "0": 0, "head": 61000, "blocks 1/2": 2500000000}
-    back = raw.decode_layers(text)
+    back = raw.LAYERS.decode(text)
     assert back == pytest.approx(LAYERS, rel=0, abs=0.5e-9)
-    assert raw.encode_layers(back) == text
+    assert raw.LAYERS.encode(back) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[1]",
-        '{"a":-1e-9}',
-        '{"a":NaN}',
-        '{"a":true}',
-        '{"a":1' + "0" * 400 + "}",
-        '{"a":-1}',
-        '[["a",1]]',
-    ],
-)
+def test_names_of_layers_that_json_escapes_are_read_in_full() -> None:
+    odd = {'a"b': 1e-6, "größe": 2e-6}
+    assert checked(raw.LAYERS, odd) == odd
+    with pytest.raises(ValueError, match="control character"):
+        checked(raw.LAYERS, {"tab\t": 3e-6})
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"a":NaN}', '{"a":"1"}', '{"a":1.5}', '{"a":-1}'])
 def test_what_are_no_times_of_layers_is_refused(text: str) -> None:
-    for read in (raw.decode_layers, raw.LAYERS.checked):
-        with pytest.raises(ValueError, match="times of layers"):
-            read(packed(text))
+    assert raw.LAYERS.verify is not None
+    with pytest.raises(DAMAGE):
+        raw.LAYERS.verify(raw.LAYERS.decode(packed(text)))
 
 
 def packed(text: str) -> str:

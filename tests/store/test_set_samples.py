@@ -23,7 +23,7 @@ from opdb.store.opening import (
     stated_licence,
     write_manifest,
 )
-from opdb.store.raw import LEFT_OUT, decode_stretch, pack
+from opdb.store.raw import LEFT_OUT, STRETCH, pack
 from tests.store import samples
 from tests.store.small_set import unpacked
 
@@ -44,7 +44,7 @@ def test_a_visit_has_a_line_and_an_anchor_its_samples_in_its_row(folder: Path) -
     of_visit, of_host = lines(folder)
     id_, _, text = of_visit.partition(" ")
     assert id_ == "visit-1" and of_host.startswith("host-visit-1 ")
-    assert decode_stretch(pack(json.loads(text)["stretch"])) == samples.visit().stretch
+    assert STRETCH.decode(pack(json.loads(text)["stretch"])) == samples.visit().stretch
     with unpacked(folder) as connection:
         found = connection.execute("SELECT role, stretch, restore FROM visit WHERE outcome = 'ok'")
         rows = {row["role"]: (row["stretch"], row["restore"]) for row in found}

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from opdb.checkpoints import BARE, CHECKPOINTS, checkpoint
-from opdb.distribution import install
 from opdb.errors import UnknownModelError
 from opdb.models import names
 from opdb.records import Workload
@@ -115,19 +114,12 @@ def unknown_model(name: str, also: Iterable[str] = ()) -> UnknownModelError:
 
 
 def unknown_hint(name: str) -> str:
-    hints = [
-        f"(more names come with {package}: {install(package if package == 'transformers' else '')})"
-        for package in not_installed()
-    ]
-    if "/" in name:
-        hints.append(
-            "(nothing is downloaded from a hub; opdb show models has the known checkpoints)"
-        )
-    hints.append(
-        '(a model of your own is "package.module:callable" or "file.py:callable"; opdb show models '
-        "has all names)"
+    lacking = ", ".join(not_installed())
+    more = f"more names come with {lacking}, which is not installed; " if lacking else ""
+    return (
+        f"({more}opdb show models has all names; a model of your own is "
+        '"package.module:callable" or "file.py:callable")'
     )
-    return " ".join(hints)
 
 
 def not_installed() -> list[str]:

@@ -25,7 +25,7 @@ harvest                                 | Missing argument
 predict                                 | Missing argument 'MODEL'
 harvest ''                              | the name of a model is empty
 harvest resnet81                        | unknown model 'resnet81'
-predict nobody/nothing                  | nothing is downloaded from a hub
+predict nobody/nothing                  | opdb show models has all names
 predict -b 1 2                          | no model is named, only batch sizes
 show deadbeef                           | no configuration has a key that begins with 'deadbeef'
 compare                                 | no model is named, nor another database

@@ -154,10 +154,6 @@ _INDEXING = words(
 """Operators that reach into their first argument by indices."""
 
 
-class UnplacedError(Exception):
-    """A kernel whose work is not a graph of aten operators; the text says of what."""
-
-
 @dataclass
 class _Root:
     """A node whose value a group gives, into a buffer; `copied`: as a copy of the value."""
@@ -175,7 +171,7 @@ def fused_calls(lowered: Lowered) -> tuple[list[Configuration], Counter[str]]:
     for kernels in _joined(lowered):
         try:
             found.append(reader.configuration(kernels))
-        except (UnplacedError, UnsupportedError) as error:
+        except UnsupportedError as error:
             unplaced[str(error)] += 1
     return found, unplaced
 
@@ -232,12 +228,12 @@ class _Reader:
         """Return the configuration of what kernels compute together.
 
         Raises:
-            UnplacedError, UnsupportedError: it is not a graph of operators that a group may hold.
+            UnsupportedError: it is not a graph of operators that a group may hold.
         """
         own = {name for kernel in kernels for name in kernel.writes}
         reads = {name for kernel in kernels for name in kernel.reads} - own
         if any(self._is_seen_before_a_change(name, kernels) for name in own):
-            raise UnplacedError("a tensor changed in place")
+            raise UnsupportedError("a tensor changed in place")
         walk = _Walk(self, own, reads)
         roots = list(self._roots(kernels))
         outputs = [walk.output(root) for root in roots]
@@ -246,7 +242,7 @@ class _Reader:
             if not root.copied and self._is_written_alone(root, read):
                 outputs[place] = walk.apart(outputs[place])
         if not outputs:
-            raise UnplacedError(f"{self._named(kernels)}: it gives no node's value")
+            raise UnsupportedError(f"{self._named(kernels)}: it gives no node's value")
         parameters: dict[str, Json] = {"nodes": walk.nodes, "outputs": outputs}
         if any(packet(n) == "convolution" for n in walk.nodes):
             walk.without_steps({name for kernel in kernels for name in kernel.stepless})
@@ -275,7 +271,7 @@ class _Reader:
             elif name in self._lowered.outputs:
                 copies.append(_Root(self._lowered.outputs[name], name, copied=True))
             elif name in self._lowered.aliases:
-                raise UnplacedError("a tensor changed in place")
+                raise UnsupportedError("a tensor changed in place")
         for root in copies:
             inner = self.buffer(root.node)
             first = root.node not in given and (inner is None or inner in own)
@@ -354,7 +350,7 @@ class _Reader:
         """Return the buffer that holds a node's value for a group that reads these, and its spec.
 
         Raises:
-            UnplacedError: its layout is not known.
+            UnsupportedError: its layout is not known.
         """
         name = self._lowered.buffers.get(node, node.name)
         name = before if (before := self._before.get(node)) in reads else name
@@ -363,7 +359,7 @@ class _Reader:
         if layout is None and held is not None:  # inductor may write it into its code
             layout = tuple(held.shape), held.stride(), held.dtype
         if layout is None:
-            raise UnplacedError(f"{node.name}: a tensor whose layout is not known")
+            raise UnsupportedError(f"{node.name}: a tensor whose layout is not known")
         spec = spec_of(layout)
         if node in self._lowered.weights:
             spec["role"] = "weight"

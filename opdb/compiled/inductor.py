@@ -23,7 +23,7 @@ from torch.fx.node import Node
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from opdb.compiled import check_works, lacking
-from opdb.errors import EXPLANATION, CannotMeasureError, NotCompiledError, OpdbError
+from opdb.errors import CannotMeasureError, NotCompiledError, OpdbError
 
 NO_REASON = "dynamo does not say why"
 PASSES = 20
@@ -34,6 +34,7 @@ _WARNING = ("torch._dynamo", "torch.utils.cpp_extension")
 """Loggers that warn of graph breaks, of recompiling, and, without a GPU, of the lack of one."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """Matches the address of an object in a reason, which differs from process to process."""
+
 _BRANCHES = ("generic_jump", "Data-dependent branching")
 """Beginnings of dynamo's reasons for a branch that it cannot take, by version."""
 
@@ -200,17 +201,11 @@ def counted(what: str) -> Counter[str]:
 
 
 def in_short(reason: str) -> str:
-    """Return a reason in one line: its title and, where dynamo gives one, its explanation."""
-    lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
-    if not lines:
-        return NO_REASON
-    if lines[0].startswith(_BRANCHES):
+    """Return the title of a reason, in one line."""
+    title = next((line.strip() for line in reason.splitlines() if line.strip()), NO_REASON)
+    if title.startswith(_BRANCHES):
         return "a branch depends on a tensor's value"
-    if _TOO_OFTEN.search(lines[0]):
-        return f"a function is recompiled too often, and runs uncompiled ({lines[0]})"
-    explained = [line for line in lines[1:] if line.startswith(EXPLANATION)]
-    said = [lines[0], *(line.removeprefix(EXPLANATION).strip() for line in explained)]
-    return _ADDRESS.sub("", ": ".join(said))
+    return _ADDRESS.sub("", title)
 
 
 Compiled = Callable[[list[Any]], Sequence[Any]]

@@ -353,19 +353,15 @@ def describe(value: Any) -> Json:
         return _describe_tensor(value)
     if value is None or isinstance(value, str) or _is_number(value):
         return value
-    if isinstance(value, float):
-        raise InputError(f"an example input is {value}; give a finite number")
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return {name: describe(item) for name, item in value.items()}
     if isinstance(value, tuple):
         return {"tuple": [describe(item) for item in value]}
     if isinstance(value, list):
         return [describe(item) for item in value]
-    if isinstance(value, Mapping):
-        raise InputError(f"an example input is a dict with the keys {list(value)}; give text")
     raise InputError(
-        f"an example input is a {type(value).__name__}; "
-        "inputs are tensors, plain values, and lists, tuples and dicts of them"
+        f"an example input is {value!r:.60} ({type(value).__name__}); inputs are tensors, finite "
+        "numbers, texts, true, false, none, and lists, tuples and dicts (by text) of them"
     )
 
 

@@ -258,10 +258,8 @@ def _find(name: str) -> Callable[..., object]:
         if not hasattr(found, part):
             raise InputError(f"model {name!r}: {path} has no {attribute!r}")
         found = getattr(found, part)
-    if isinstance(found, nn.Module):
-        raise InputError(f"model {name!r} is a module; give a callable that returns a new one")
-    if not callable(found):
-        raise InputError(f"model {name!r} is a value ({_spelled(found)}), not a callable")
+    if isinstance(found, nn.Module) or not callable(found):
+        raise InputError(f"model {name!r} is a {_spelled(found)}; give what returns a new module")
     return found
 
 

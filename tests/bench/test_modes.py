@@ -164,7 +164,7 @@ def test_breaks_and_data_that_decide_are_told(session: Session) -> None:
     assert run.outcome == "ok" and run.facts["compiled"] is True
     assert (run.facts["graphs"], run.facts["graph_breaks"]) == (3, 2)
     first, second = run.facts["graph_break_reasons"]
-    assert "print" in first and "a branch depends on a tensor's value" in second
+    assert "print" in first and second == "a branch depends on a tensor's value"
     assert run.facts["output_difference"] == 0
     traced = measure(session, ModelSpec(f"{HERE}:broken"), "key", "trace", ONE)
     assert traced.facts["trace_warnings"] == 1

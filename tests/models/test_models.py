@@ -194,7 +194,7 @@ def test_a_module_beside_the_user_is_found(tmp_path: Path, monkeypatch: pytest.M
         (ModelSpec("resnet50", weights="IMAGENET1K_V9"), "IMAGENET1K_V1"),
         (ModelSpec("no_such_module_here:f"), "no module named 'no_such_module_here'"),
         (ModelSpec(sample_models.path("absent")), "has no 'absent'"),
-        (ModelSpec(sample_models.path("COMPLETE")), "not a callable"),
+        (ModelSpec(sample_models.path("COMPLETE")), "give what returns a new module"),
         (ModelSpec(sample_models.path("not_a_module")), "returned int"),
         (ModelSpec(":f"), "package.module:callable"),
         (ModelSpec("resnet50", batch_size=0), "batch size 0"),

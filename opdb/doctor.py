@@ -17,11 +17,12 @@ from pathlib import Path
 
 import psutil
 
-from opdb.compiled import lacking, version
+from opdb.compiled import lacking
 from opdb.distribution import DISTRIBUTION, install
 from opdb.errors import CannotMeasureError, DatabaseError, NoDatabaseError
 from opdb.meters import ncu, nvml, rapl
 from opdb.meters.nvml import BoardState
+from opdb.models.catalogue import version_of
 from opdb.tables import masked
 from opdb.units import MEGA, show
 
@@ -236,7 +237,7 @@ def missing_extras() -> dict[str, list[str]]:
     for each in required:
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", each)
         name = re.match(r"[\w.-]+", each)
-        if extra and name and extra[1] != "dev" and version(name[0]) is None:
+        if extra and name and extra[1] != "dev" and version_of(name[0]) is None:
             lacks.setdefault(extra[1], []).append(name[0])
     return lacks
 

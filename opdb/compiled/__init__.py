@@ -4,7 +4,6 @@ This file imports no torch: the doctor looks at the tools, too."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import sysconfig
@@ -12,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from opdb.errors import CannotMeasureError
+from opdb.models.catalogue import version_of
 
 INSTALL = "on Debian and Ubuntu, sudo apt install g++ python3-dev"
 INSTALL_TRITON = "pip install triton"
@@ -32,18 +32,10 @@ def lacking(device: str) -> tuple[list[str], list[str]]:
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
         lacks.append("no Python.h")
     advice = [INSTALL] if lacks else []
-    if device != "cpu" and version("triton") is None:
+    if device != "cpu" and version_of("triton") is None:
         lacks.append("no Triton")
         advice.append(INSTALL_TRITON)
     return lacks, advice
-
-
-def version(distribution: str) -> str | None:
-    """Return which version of a distribution is installed; None where there is none."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 # Environment variables that keep torch from compiling or tracing anything, and it does not say so.

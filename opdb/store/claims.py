@@ -8,13 +8,11 @@ on this machine. Finished work is in the visits, never here: a lost claim loses 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -52,37 +50,16 @@ class Held:
 
 
 def this_worker() -> str:
-    """Return the name of this process: where its number means something, the number, its start."""
-    import psutil
-
-    number = os.getpid()
-    return f"{_place()}:{number}:{psutil.Process(number).create_time():.2f}"
-
-
-def _place() -> str:
-    """Return what processes share that can see each other: one boot, one set of process ids."""
-    boot, names = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
-    try:
-        said = boot.read_text() + str(names.readlink())
-    except OSError:
-        said = platform.node()
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    """Return the name of this process: its machine's, and its number there."""
+    return f"{platform.node()}:{os.getpid()}"
 
 
 def _is_dead(worker: str) -> bool:
     """Return whether a worker's process is known to be gone; one of another machine never is."""
     import psutil
 
-    place, number, started_s = worker.split(":")
-    if place != _place():
-        return False
-    try:
-        process = psutil.Process(int(number))
-        return (
-            f"{process.create_time():.2f}" != started_s or process.status() == psutil.STATUS_ZOMBIE
-        )
-    except psutil.NoSuchProcess:
-        return True
+    place, number, *_ = worker.split(":")
+    return place == platform.node() and not psutil.pid_exists(int(number))
 
 
 def _now_s(connection: Connection) -> ColumnElement[Any]:
@@ -106,7 +83,7 @@ def release_dead_claims(store: Store) -> None:
     """Release the claims of dead processes of this machine."""
     table = schema.claim
     with store.reading() as connection:
-        ours = table.c.worker.startswith(_place())
+        ours = table.c.worker.startswith(f"{platform.node()}:")
         workers = list(connection.scalars(select(table.c.worker).distinct().where(ours)))
     dead = [worker for worker in workers if _is_dead(worker)]
     if dead:

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from statistics import median
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -201,9 +200,6 @@ Key = TypeVar("Key", str, int)
 KEYS_AT_ONCE = 10_000
 """Keys bound in one statement; SQLite allows 32,766."""
 
-VALUES_AT_ONCE = 800
-"""Values bound in one insert of several rows, which takes half as long as one insert a row."""
-
 
 def upsert(
     connection: Connection,
@@ -214,66 +210,15 @@ def upsert(
     replace: bool = True,
 ) -> None:
     """Insert rows; one that is there already is replaced, or left as it is."""
-    if new:
-        columns = {name: [row[name] for row in new] for name in new[0]}
-        upsert_columns(connection, table, columns, identity, replace=replace)
-
-
-def upsert_columns(
-    connection: Connection,
-    table: Table,
-    new: Mapping[str, Sequence[Any]],
-    identity: Sequence[str],
-    *,
-    replace: bool = True,
-    no_less: str | None = None,
-) -> None:
-    """Insert rows given by column; one that is there is replaced, or left as it is.
-
-    With `no_less` it is replaced by a row that holds at least as much in this column.
-    """
-    if connection.dialect.name == "postgresql":
-        # Many write at once: each locks rows in the same order, so that no two wait in a circle.
-        places = list(zip(*(new[name] for name in identity), strict=True))
-        order = sorted(range(len(places)), key=places.__getitem__)
-        new = {name: [values[row] for row in order] for name, values in new.items()}
+    if not new:
+        return
     statement = insert_into(connection, table)
-    rest = [name for name in new if name not in identity]
-    if replace and rest:
-        values = {name: statement.excluded[name] for name in rest}
-        enough = statement.excluded[no_less] >= table.c[no_less] if no_less else None
-        statement = statement.on_conflict_do_update(
-            index_elements=list(identity), set_=values, where=enough
-        )
+    values = {name: statement.excluded[name] for name in new[0] if name not in identity}
+    if replace and values:
+        statement = statement.on_conflict_do_update(index_elements=list(identity), set_=values)
     else:
         statement = statement.on_conflict_do_nothing(index_elements=list(identity))
-    insert_columns(connection, statement, new)
-
-
-def insert_columns(
-    connection: Connection, statement: Any, new: Mapping[str, Sequence[Any]]
-) -> None:
-    """Run an insert for every row of some columns.
-
-    SQLite takes the values as they are, so its driver is given them at once, several rows in a
-    statement: a row at a time, looking each value up takes longer than inserting it.
-    """
-    if not any(new.values()):
-        return
-    if connection.dialect.name != "sqlite":
-        rows = zip(*new.values(), strict=True)
-        connection.execute(statement, [dict(zip(new, row, strict=True)) for row in rows])
-        return
-    compiled = statement.compile(dialect=connection.dialect, column_keys=list(new))
-    columns = [new[name] for name in compiled.positiontup]
-    values, left = chain.from_iterable(zip(*columns, strict=True)), len(columns[0])
-    row = f"({', '.join('?' * len(columns))})"
-    for together in (max(1, VALUES_AT_ONCE // len(columns)), 1):
-        times, left = divmod(left, together)
-        bound = [tuple(islice(values, together * len(columns))) for _ in range(times)]
-        if bound:
-            several = ", ".join([row] * together)
-            connection.exec_driver_sql(compiled.string.replace(row, several), bound)
+    connection.execute(statement, new)
 
 
 def insert_into(connection: Connection, table: Table) -> Any:
@@ -310,14 +255,18 @@ def replace_calls(
     connection.execute(delete(schema.call).where(schema.call.c.workload_id == workload_id))
     called = [(known[call.configuration.key], call.form) for call in calls]
     operators = Counter(called)  # in the order of their first calls
-    columns = {
-        "workload_id": [workload_id] * len(operators),
-        "number": range(len(operators)),
-        "configuration_id": [configuration for configuration, _ in operators],
-        "form": [form for _, form in operators],
-        "calls": list(operators.values()),
-    }
-    insert_columns(connection, insert(schema.call), columns)
+    new = [
+        {
+            "workload_id": workload_id,
+            "number": number,
+            "configuration_id": configuration,
+            "form": form,
+            "calls": times,
+        }
+        for number, ((configuration, form), times) in enumerate(operators.items())
+    ]
+    if new:
+        connection.execute(insert(schema.call), new)
     numbered = {operator: str(number) for number, operator in enumerate(operators)}
     sequence = " ".join(map(numbered.__getitem__, called))
     workload = schema.workload

@@ -36,7 +36,6 @@ def altered(tmp_path_factory: pytest.TempPathFactory) -> Path:
         connection.execute("UPDATE host SET cpu = cpu || ?, system = ?", (EVIL, EVIL))
         connection.execute("UPDATE visit SET reason = ?, outcome = 'error' WHERE id < '4'", (EVIL,))
         connection.execute("UPDATE model_run SET reason = ?, flags = ?", (EVIL, f'["{IN_JSON}"]'))
-        connection.execute("UPDATE OR IGNORE tally SET rejected = ? WHERE visits > 1", (EVIL,))
         connection.execute("UPDATE cost SET flags = ?", (f'["{IN_JSON}"]',))
         connection.execute(
             "UPDATE workload SET unsupported = ?, foreign_leaves = ?",

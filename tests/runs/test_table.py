@@ -115,7 +115,7 @@ def test_a_table_is_read_with_the_claims_of_those_alive(
         assert RunTable.read(stored, policy).state(specs["graph"]) == "done", "claimed elsewhere"
     with monkeypatch.context() as patch:
         place = this_worker().partition(":")[0]
-        patch.setattr("opdb.store.claims.this_worker", lambda: f"{place}:1:0.00")
+        patch.setattr("opdb.store.claims.this_worker", lambda: f"{place}:{2**22 + 1}")
         dead = Claims(stored, "runs a-cpu", "GPU-1")
         patch.setattr("opdb.store.claims.this_worker", lambda: "0123456789abcdef:7:1.00")
         patch.setattr("opdb.store.claims.LEASE_S", 0.5)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -44,48 +43,33 @@ def escaped(text: str, *, keep: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() or sign in keep else _escape(sign) for sign in text)
-
-
-def _escape(sign: str) -> str:
-    return sign.encode("unicode_escape").decode()
-
-
-def width_of(text: str) -> int:
-    """Return how many columns of a terminal a text takes: two for a wide character."""
-    if text.isascii():
-        return len(text)
-    return sum(map(_width, text))
-
-
-def _width(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return "".join(
+        sign if sign.isprintable() or sign in keep else sign.encode("unicode_escape").decode()
+        for sign in text
+    )
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
     """Yield a table's lines: the first column and words to the left, numbers to the right."""
+    from rich.cells import cell_len  # a wide character takes two columns
+
     lines = [list(header), *([str(cell) for cell in row] for row in rows)]
     left = [
         column == 0 or not all(_is_number(row[column]) for row in rows)
         for column in range(len(header))
     ]
-    widths = [max(width_of(line[column]) for line in lines) for column in range(len(header))]
+    widths = [max(cell_len(line[column]) for line in lines) for column in range(len(header))]
     for line in lines:
+        gaps = [" " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)]
         padded = (
-            cell + _padding(cell, each) if is_left else _padding(cell, each) + cell
-            for cell, each, is_left in zip(line, widths, left, strict=True)
+            cell + gap if is_left else gap + cell
+            for cell, gap, is_left in zip(line, gaps, left, strict=True)
         )
         yield GAP.join(padded).rstrip()
 
 
 def _is_number(cell: object) -> bool:
     return str(cell)[:1].isdigit() or str(cell)[:1] in ("-", "–")
-
-
-def _padding(text: str, width: int) -> str:
-    return " " * (width - width_of(text))
 
 
 MASK = "***"
@@ -154,11 +138,9 @@ class Column(Generic[Row]):
         get: takes the value from a row, in base SI; None where it is missing.
         title: its heading for people; without one, only machines read the column.
         unit: the base unit of a number, which people read with a prefix; or `SHARE`, or `RATIO`.
-            Of a list each number is read so: the ends of an interval.
         text: takes a row to what people read, where that is not the value with its unit.
         members: of a value that is a dict: its keys, which are columns of their own in CSV; "value"
             has the column's name.
-        last: whether people read it after the columns that are declared later.
     """
 
     name: str | None = None
@@ -167,18 +149,12 @@ class Column(Generic[Row]):
     unit: str | None = None
     text: Callable[[Row], object] | None = None
     members: tuple[str, ...] = ()
-    last: bool = False
 
     def cell(self, row: Row) -> str:
         """Return what people read of a row; an en dash where the value is missing."""
         if self.text is not None:
             return str(self.text(row))
-        value = self.get(row)
-        if isinstance(value, list) and self.unit is not None:
-            return " to ".join(map(self._shown, value))
-        return self._shown(value)
-
-    def _shown(self, value: Any) -> str:
+        value: Any = self.get(row)
         if value is None:
             return MISSING
         if self.unit == SHARE:
@@ -208,10 +184,6 @@ class Table(Generic[Row]):
 
     def __init__(self, *columns: Column[Row]) -> None:
         self.columns = columns
-        names = self.fields
-        if len(set(names)) < len(names):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            raise ValueError(f"two columns are named {', '.join(twice)}")
 
     @property
     def fields(self) -> list[str]:
@@ -219,13 +191,7 @@ class Table(Generic[Row]):
 
     @property
     def header(self) -> list[str]:
-        return [column.title for column in self._read if column.title is not None]
-
-    @property
-    def _read(self) -> list[Column[Row]]:
-        """The columns that people read, in their order."""
-        titled = (column for column in self.columns if column.title is not None)
-        return sorted(titled, key=lambda column: column.last)
+        return [column.title for column in self.columns if column.title is not None]
 
     def without(self, *titles: str) -> Table[Row]:
         return Table(*(column for column in self.columns if column.title not in titles))
@@ -249,7 +215,7 @@ class Table(Generic[Row]):
         return csv_text(list(fields), flat)
 
     def cells(self, row: Row) -> list[str]:
-        return [escaped(column.cell(row)) for column in self._read]
+        return [escaped(column.cell(row)) for column in self.columns if column.title is not None]
 
     def lines(self, rows: Iterable[Row]) -> Iterator[str]:
         return aligned(self.header, [self.cells(row) for row in rows])
@@ -296,13 +262,13 @@ class Report:
     def to_frame(self) -> Any:
         """Return `rows()` as a pandas DataFrame; a dict in a row has a column a key: `a.b`."""
         try:
-            from pandas import DataFrame
+            from pandas import json_normalize
         except ModuleNotFoundError as error:
             raise InputError(
                 "to_frame() needs pandas, which is not installed: pip install pandas; without it, "
                 "rows() has the same as a list of dicts"
             ) from error
-        return DataFrame([_unnested(row) for row in self.rows()])
+        return json_normalize(self.rows())
 
     def lines(self) -> Iterator[str]:
         for block in self.blocks():
@@ -348,20 +314,6 @@ class Listing(Report):
         yield from self.parts
 
 
-def _unnested(row: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
-    """Return a row without dicts in it: {"a": {"b": 1}} becomes {"a.b": 1}."""
-    found: dict[str, Json] = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping) and value.keys() == {*QUANTITY, "unit"}:
-            found |= {prefix + name: value["value"]}
-            found |= {f"{prefix}{name}_{end}": value[end] for end in QUANTITY[1:]}
-        elif isinstance(value, Mapping):
-            found |= _unnested(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = value
-    return found
-
-
 def quantity(
     name: str,
     unit: str,
@@ -397,11 +349,11 @@ def quantity_document(found: Ranged | None, unit: str) -> Json:
 def interval(unit: str, get: Callable[[Row], Ranged | None]) -> Column[Row]:
     """Return the column in which people read the interval of a quantity."""
 
-    def ends(row: Row) -> Json:
-        found = get(row)
-        return found and found.interval and list(found.interval)
+    def text(row: Row) -> str:
+        ends = (found := get(row)) and found.interval
+        return " to ".join(show(end, unit) for end in ends) if ends else MISSING
 
-    return Column(title="95 % interval", get=ends, unit=unit)
+    return Column(title="95 % interval", text=text)
 
 
 def csv_text(fields: Collection[str], rows: Iterable[Mapping[str, Json]]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 MILLI = 1e-3
 MICRO = 1e-6
 MEGA = 1e6
@@ -43,13 +45,8 @@ def show_share(value: float | None) -> str:
 
 
 def show_duration(seconds: float) -> str:
-    """Format a waiting time the way a clock shows it: ``42 s``, ``3 min 05 s``, ``1 h 12 min``."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    """Format a waiting time as hours, minutes and seconds: ``0:03:05``."""
+    return str(timedelta(seconds=round(seconds)))
 
 
 def show_ratio(ratio: float | None, inside: bool | None) -> str:

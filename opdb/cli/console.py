@@ -4,32 +4,21 @@ Answers go to stdout, progress and messages to stderr.
 
 Names, notes and reasons may come from a stranger's database or file; a control character in one
 could clear the screen or turn a line around, so that all is escaped, and passwords are masked.
-Progress is a bar on a terminal and plain lines elsewhere.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shlex
 import signal
 import sys
-import threading
-import time
 import traceback
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import (
-    AbstractContextManager,
-    contextmanager,
-    nullcontext,
-    redirect_stdout,
-    suppress,
-)
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
-from errno import EBADF, ENOSPC
+from functools import partial
 from importlib import import_module
 from inspect import Parameter, Signature, signature
 from itertools import takewhile
@@ -38,29 +27,16 @@ from pkgutil import iter_modules
 from typing import Annotated, Any, TextIO, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 
-from opdb.errors import InputError, OpdbError, UnknownNameError, unforeseen
+from opdb.errors import OpdbError, unforeseen
 from opdb.files import write_file
-from opdb.progress import Display, Progress
+from opdb.processes import stop
+from opdb.progress import Display
 from opdb.records import Json
 from opdb.tables import Report, escaped, masked
-from opdb.units import show_duration
-
-_LINE_EVERY_S = 5.0
 
 _answers: ContextVar[TextIO | None] = ContextVar("where answers go", default=None)
-
-
-@contextmanager
-def answers_alone() -> Iterator[None]:
-    """Let only answers be printed to stdout: what else is, such as by a model, goes to stderr."""
-    token = _answers.set(sys.stdout)
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        _answers.reset(token)
 
 
 def _stdout() -> TextIO:
@@ -102,98 +78,15 @@ def save(path: Path, content: str | bytes, *, quiet: bool) -> None:
 
 
 def typed_command() -> str:
-    """Return the command line as it was typed, without where the files and the database are."""
-    files = {"--db", "--png", "--svg", "--html", "--csv", "--ncu-csv", "--ncu-report"}
-    kept, arguments = [], iter(sys.argv[1:])
-    for argument in arguments:
-        if argument in files:
-            next(arguments, None)
-        elif argument.split("=")[0] not in {*files, "--json", "--quiet", "-q", "--debug"}:
-            kept.append(argument)
-    return shlex.join(["opdb", *kept])
+    """Return the command line as it was typed, but for passwords."""
+    return masked(shlex.join(["opdb", *sys.argv[1:]]))
 
 
 class Terminal(Display):
     """Shows messages and progress on stderr; nothing when quiet."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-
-    def note(self, text: str) -> None:
-        note(text, quiet=self._quiet)
-
-    def progress(self, total: int, what: str) -> AbstractContextManager[Progress]:
-        return progress(total, what, quiet=self._quiet)
-
-
-@contextmanager
-def progress(total: int, what: str, *, quiet: bool) -> Iterator[Progress]:
-    """Yield the progress of a number of steps, shown on stderr; not at all when quiet."""
-    if quiet:
-        yield Progress()
-    elif sys.stderr.isatty():
-        with _bar(total, what) as bar:
-            yield bar
-    else:
-        yield _Lines(total, what)
-
-
-class _Lines(Progress):
-    """A line when something has happened, and not more often than every few seconds."""
-
-    def __init__(self, total: int, what: str) -> None:
-        self._total, self._what = total, what
-        self._done = 0
-        self._doing = ""
-        self._started_s = self._said_s = time.monotonic()
-
-    def doing(self, what: str) -> None:
-        self._doing = what
-
-    def done(self, count: int = 1) -> None:
-        self._done += count
-        now_s = time.monotonic()
-        if self._done < self._total and now_s - self._said_s < _LINE_EVERY_S:
-            return
-        self._said_s = now_s
-        spent_s = now_s - self._started_s
-        left_s = spent_s * (self._total - self._done) / self._done
-        left = f", {show_duration(left_s)} left" if self._done < self._total else ""
-        note(f"{self._what} {self._done}/{self._total} {self._doing}{left}".rstrip())
-
-    def note(self, text: str) -> None:
-        note(text)
-
-
-@contextmanager
-def _bar(total: int, what: str) -> Iterator[Progress]:
-    from rich import progress as bars
-    from rich.console import Console
-
-    columns = (
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.MofNCompleteColumn(),
-        bars.TimeElapsedColumn(),
-        bars.TimeRemainingColumn(),
-        bars.TextColumn("{task.fields[doing]}", markup=False),
-    )
-    shown = bars.Progress(*columns, console=Console(file=sys.stderr), transient=True)
-    with shown:
-        task = shown.add_task(what, total=total, doing="")
-
-        class Bar(Progress):
-            def doing(self, what: str) -> None:
-                shown.update(task, doing=escaped(masked(what)))
-
-            def done(self, count: int = 1) -> None:
-                shown.advance(task, count)
-
-            def note(self, text: str) -> None:
-                text = escaped(masked(text), keep="\n")
-                shown.console.print(text, markup=False, highlight=False)
-
-        yield Bar()
+        super().__init__(partial(note, quiet=quiet))
 
 
 # Finds the commands, runs one, and turns what ends it into one message and an exit status.
@@ -205,10 +98,6 @@ TORCH = ("torch", "torchvision")
 """Packages that predictions of stored workloads do without; other commands need them."""
 
 INTERRUPTED = "interrupted; what was finished is stored"
-_INTERRUPTED = 130
-_BROKEN_PIPE = 141
-_PRINTING = ("opdb.cli.", "typer.")
-"""How the names of the modules begin that print, or write what was printed."""
 
 
 def _found() -> dict[str, str]:
@@ -222,33 +111,25 @@ def _found() -> dict[str, str]:
 COMMANDS = _found()
 """Every command and its module, by name."""
 
-_stopped = threading.Event()
-"""Set by Ctrl-C or a request to end."""
-
 
 class StoppedError(OpdbError):
     """The user pressed Ctrl-C; what was finished is stored."""
 
-    exit_status = _INTERRUPTED
+    exit_status = 130
 
 
 class Command(TyperCommand):
-    """A command to which an option of one value is given once."""
-
-    def parse_args(self, ctx: Any, args: Any) -> Any:
-        """Read the arguments; an option of one value that is given twice is an error."""
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
-        for one in () if ctx.resilient_parsing else given:  # a shell completes what is half typed
-            times = given.count(one)
-            takes_one = isinstance(one, TyperOption) and not (one.multiple or one.is_flag)
-            if times > 1 and takes_one:
-                raise InputError(f"{one.opts[0]} is given {times} times; give it once")
-        return super().parse_args(ctx, args)
+    """A command: nothing but its answer is printed to stdout, Ctrl-C is an error like any other."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; nothing but its answer is printed to stdout."""
-        with answers_alone():
-            return super().invoke(ctx)
+        token = _answers.set(sys.stdout)
+        try:
+            with redirect_stdout(sys.stderr):
+                return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise StoppedError(str(error) or INTERRUPTED) from error
+        finally:
+            _answers.reset(token)
 
 
 def command_named(name: str) -> Any:
@@ -321,30 +202,6 @@ class Commands(TyperGroup):
             with formatter.section(panel.capitalize()):
                 formatter.write_dl(rows)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the arguments start with; an unknown name is an error."""
-        unknown = args and not args[0].startswith("-") and args[0] not in COMMANDS
-        if unknown and not ctx.resilient_parsing:
-            raise UnknownNameError("command", args[0], COMMANDS)
-        return super().resolve_command(ctx, args)
-
-    def make_context(self, *given: Any, **named: Any) -> Any:
-        """Read the options before the command; Ctrl-C becomes an error like any other."""
-        try:
-            return super().make_context(*given, **named)
-        except KeyboardInterrupt as error:
-            raise StoppedError("interrupted; nothing was begun") from error
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; Ctrl-C becomes an error like any other, a closed pipe a quiet end."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError as error:  # the reader (head, a pager) has what it wanted
-            _discard(sys.stdout)
-            raise typer.Exit(_BROKEN_PIPE) from error
-        except KeyboardInterrupt as error:
-            raise StoppedError(str(error) or INTERRUPTED) from error
-
 
 app = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -379,114 +236,39 @@ def main(
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     own = list(takewhile("--".__ne__, given))  # what follows is of a job that `submit` submits
-    quiet = not {"--quiet", "-q"}.isdisjoint(own)
-    _stopped.clear()
+    signal.signal(signal.SIGTERM, stop)
     command = app if run is None else command_of(name, run)
     given = given or ([] if run else ["--help"])
     try:
-        with _interruptible(), _unwarned() if quiet else nullcontext():
-            left = command(args=given, prog_name=name, standalone_mode=False)
-        status = left if isinstance(left, int) else 0
-    except SystemExit as stop:  # a shell's completion
-        status = stop.code if isinstance(stop.code, int) else 0
+        left = command(args=given, prog_name=name, standalone_mode=False)
+    except SystemExit as ended:  # a shell's completion, or a pipe whose reader has what it wanted
+        left = ended.code
     except Exception as error:  # noqa: BLE001 - no traceback, whoever's code it was
-        status = _told(error, own)
-    lost = _flush(sys.stdout)
-    if isinstance(lost, BrokenPipeError):
-        status = _BROKEN_PIPE
-    elif lost is not None and status == 0:
-        status = _told(lost, own)
-    _flush(sys.stderr)
+        left = _told(error, own)
+    status = left if isinstance(left, int) else 0
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's last flush
+        status = 1 if isinstance(error, BrokenPipeError) else status or _told(error, own)
     return status
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGTERM, and SIGINT where it is not ignored, interrupt the command."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows tidies up
-        _stopped.set()
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGTERM, interrupt)
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _unwarned() -> Iterator[None]:
-    disabled = logging.root.manager.disable
-    with warnings.catch_warnings():
-        if not sys.warnoptions:
-            warnings.simplefilter("ignore")
-        if not os.environ.get("TORCH_LOGS"):
-            logging.disable(logging.WARNING)
-        try:
-            yield
-        finally:
-            logging.disable(disabled)
-
-
 def _told(error: Exception, arguments: Sequence[str]) -> int:
-    status, said = OpdbError.exit_status, str(error)
-    if _stopped.is_set() and not isinstance(error, StoppedError):
-        # A library that Ctrl-C found in the middle of something made an error of its own of it.
-        status, said = _INTERRUPTED, _interrupted(error)
-    elif isinstance(error, OpdbError):
-        status = error.exit_status
-    elif hasattr(error, "format_message"):  # of typer: a missing argument, an unknown option
+    said = str(error)
+    if hasattr(error, "format_message"):  # of typer: a missing argument, an unknown option
         context = error.ctx  # type: ignore[attr-defined]
         usage = f"{context.get_usage()}\nTry '{context.command_path} --help' for help.\n\n"
-        said = f"{usage if context else ''}Error: {error.format_message()}"
-        note(said)
-        return status
-    elif isinstance(error, OSError):
-        [*_, (frame, _)] = traceback.walk_tb(error.__traceback__)
-        reason = {EBADF: "it is closed", ENOSPC: error.strerror}.get(error.errno or 0)
-        if reason and frame.f_globals["__name__"].startswith(_PRINTING):
-            said = f"nothing can be printed to stdout: {reason}"
-    elif isinstance(error, UnicodeEncodeError):  # of bytes that a shell took for a name
-        said = f"{error.object!r} is no text in {error.encoding}; give a name that is"
-    elif isinstance(error, ModuleNotFoundError) and error.name in TORCH:
+        note(f"{usage if context else ''}Error: {error.format_message()}")
+        return OpdbError.exit_status
+    if isinstance(error, ModuleNotFoundError) and error.name in TORCH:
         from opdb.models import missing_library
 
         said = str(missing_library(error, "for this"))
-    else:
+    elif not isinstance(error, OpdbError | OSError):
         said = unforeseen(error)
     if "--debug" in arguments:
         traceback.print_exception(error)
     with suppress(OSError):  # where stderr is full the status alone tells
         note(f"opdb: {said}")
-    return status
-
-
-def _interrupted(error: BaseException | None) -> str:
-    """Say what Ctrl-C left, by the interrupt that an error of tidying up came after."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt) and str(error):
-            return str(error)
-        error = error.__context__
-    return INTERRUPTED
-
-
-def _flush(stream: TextIO) -> OSError | None:
-    """Write what was printed; what cannot be is dropped, or the interpreter's last flush fails."""
-    try:
-        stream.flush()
-    except OSError as error:
-        _discard(stream)
-        return error
-    return None
-
-
-def _discard(stream: TextIO) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return getattr(error, "exit_status", OpdbError.exit_status)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from typing import Annotated, Any, TypeAlias, get_args
 
@@ -11,7 +11,7 @@ import typer
 
 from opdb.cli import console
 from opdb.errors import InputError
-from opdb.records import COMPILED_MODES, Mode
+from opdb.records import Mode
 from opdb.spec import COMMAND_LINE, OF_GENERATION, OF_STEP, ModelSpec, Option, parse_mode
 from opdb.tables import Report
 
@@ -23,32 +23,12 @@ class Without:
         self.names = names
 
 
-# What a shell completes; a key press waits for it: nothing here imports torch or opens a database.
-
-
-def one_of(*values: str) -> Callable[[str], list[str]]:
-    return lambda incomplete: _beginning(values, incomplete)
-
-
-def complete_kinds(incomplete: str) -> list[str]:
-    from opdb.kinds import KINDS
-
-    return _beginning(KINDS, incomplete)
-
-
 def _complete_models(incomplete: str) -> list[str]:
     from opdb.checkpoints import CHECKPOINTS
     from opdb.models.catalogue import catalogue
 
-    return _beginning((*(each.name for each in catalogue()), *CHECKPOINTS), incomplete)
-
-
-def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
-    return sorted({name for name in names if name.startswith(incomplete)})
-
-
-predicted_modes = one_of("eager", "graph", *COMPILED_MODES)
-"""Completes a mode that can be predicted."""
+    names = {*(each.name for each in catalogue()), *CHECKPOINTS}
+    return sorted(name for name in names if name.startswith(incomplete))
 
 
 def models(text: str) -> Any:
@@ -69,7 +49,7 @@ AsJson: TypeAlias = Annotated[
 ]
 Quiet: TypeAlias = Annotated[
     bool,
-    typer.Option("--quiet", "-q", help="Show no progress, no messages, no warnings of libraries."),
+    typer.Option("--quiet", "-q", help="Show no progress and no messages."),
 ]
 Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.")]
 
@@ -93,7 +73,6 @@ def _typed(option: Option) -> Any:
         *filter(None, (option.flag, option.short)),
         metavar=option.metavar or None,
         min={"count": 1, "number": 0}.get(option.kind),
-        autocompletion=one_of(*option.allowed) if option.allowed else None,
         help=option.help,
     )
 
@@ -107,7 +86,6 @@ ModeName: TypeAlias = Annotated[
     typer.Option(
         "--mode",
         metavar="MODE",
-        autocompletion=one_of("eager", "graph"),
         help="How work is issued: eager or graph.",
     ),
 ]
@@ -116,7 +94,6 @@ PredictedMode: TypeAlias = Annotated[
     typer.Option(
         "--mode",
         metavar="MODE",
-        autocompletion=predicted_modes,
         help="How work is issued: eager, graph, compile or compile:reduce-overhead.",
     ),
 ]
@@ -241,16 +218,13 @@ class Output:
         found.check()
 
 
-def parse_batch_sizes(given: Sequence[str] | None) -> list[int]:
-    """Read batch sizes, each option's separated by commas; none where none is given."""
-    if given is None:
-        return []
-    texts = [text.strip() for each in given for text in each.split(",")]
+def parse_sizes(given: Sequence[str] | None, option: str = "--batch-sizes") -> list[int]:
+    """Read sizes, each option's separated by commas; none where none is given."""
     sizes = []
-    for text in list(filter(None, texts)) or [""]:
+    for text in split(given):
         if not re.fullmatch(r"0*[1-9][0-9]{0,9}", text):
             raise InputError(
-                f"--batch-sizes {text!r}: give whole numbers of 1 or more, with 10 digits at most"
+                f"{option} {text!r}: give whole numbers of 1 or more, with 10 digits at most"
             )
         sizes.append(int(text))
     return list(dict.fromkeys(sizes))
@@ -270,15 +244,11 @@ def batch_sizes_among(
     models: Sequence[str], given: Sequence[str] | None, *, needed: bool = True
 ) -> tuple[list[str], list[int]]:
     """Return models and batch sizes: numbers among the models follow a first batch size."""
-    if needed and not models:
-        raise InputError("no model is named")
-    if given is None:
-        return list(models), []
-    names = [name for name in models if not NUMBERS.fullmatch(name)]
-    sizes = parse_batch_sizes([*given, *(each for each in models if each not in names)])
+    sizes = [each for each in models if given and NUMBERS.fullmatch(each)]
+    names = [each for each in models if each not in sizes]
     if needed and not names:
-        raise InputError("no model is named, only batch sizes")
-    return names, sizes
+        raise InputError("no model is named")
+    return names, parse_sizes([*(given or ()), *sizes])
 
 
 NUMBERS = re.compile(r"[+-]?[\d.,]+")

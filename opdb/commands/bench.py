@@ -456,7 +456,6 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="KIND",
-            autocompletion=options.complete_kinds,
             help="Kinds of operator.  [default: all]",
         ),
     ] = None,

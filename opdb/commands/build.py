@@ -193,7 +193,6 @@ STEPS: Table[PlanRow] = Table(
         lambda row: row.step.gain,
         "gain/s",
         text=lambda row: f"{row.step.gain:.3f}",
-        last=True,
     ),
     Column("gpu_seconds", lambda row: row.step.seconds),
     Column("models", lambda row: row.models, "models", text=lambda row: len(row.models)),
@@ -202,7 +201,6 @@ STEPS: Table[PlanRow] = Table(
         lambda row: row.until_s,
         "GPU-s",
         text=lambda row: f"{row.until_s:.1f}",
-        last=True,
     ),
 )
 
@@ -385,7 +383,7 @@ def _met(each: BuiltWorkload) -> str:
 
 WORKLOADS: Table[BuiltWorkload] = Table(
     *workload_columns(lambda each: each.progress.workload),
-    Column("target_met", lambda each: each.met, "target", text=_met, last=True),
+    Column("target_met", lambda each: each.met, "target", text=_met),
     Column("coverage", lambda each: each.coverage),
     _covered("calls", lambda each: each.coverage["calls"]),
     _covered("time", lambda each: each.coverage["time"]),

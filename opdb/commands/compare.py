@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations, product
+from itertools import product
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -14,7 +13,7 @@ from opdb.algorithms.names import algorithms_named
 from opdb.cli import options
 from opdb.cli.options import split, words_among
 from opdb.commands import _lazy as lazy
-from opdb.commands._figures import first_rows, lines, shown_amount
+from opdb.commands._figures import FIGURES, first_rows, shown_amount
 from opdb.commands.predict import (
     OF_PREDICT,
     Compared,
@@ -27,9 +26,15 @@ from opdb.commands.predict import (
     predicting,
 )
 from opdb.errors import CheckError, InputError, OpdbError
-from opdb.predict.figures import Change, Figures, OperatorChange, cost_changes, operator_changes
+from opdb.predict.figures import (
+    Change,
+    OperatorChange,
+    cost_changes,
+    first_shape,
+    operator_changes,
+)
 from opdb.records import CAPTURED_MODE, Configuration, Json
-from opdb.spec import DTYPES, ModelSpec, title
+from opdb.spec import ModelSpec, title
 from opdb.tables import MISSING, Column, Rows, Table, quantity_document
 from opdb.units import plural, short_board, show
 
@@ -55,8 +60,6 @@ class PassDifference:
     `judged` are the time and the energy of a sample, by which a regression is told. Of two
     databases without models there are operators alone, and `only` counts the configurations that
     just one of them has. Operators of passes of unequal size are those of a sample (`by_sample`).
-    `boards` has how many times as much as the first side's board the second's takes, by anchors:
-    time, dynamic energy, base power. None where both are one board, or of two devices or databases.
     """
 
     before: str
@@ -66,7 +69,6 @@ class PassDifference:
     judged: Sequence[QuantityChange] = ()
     only: tuple[int, int] = (0, 0)
     by_sample: bool = False
-    boards: Mapping[str, float | None] | None = None
 
     def regressions(self, within: float) -> list[str]:
         """Return in words what takes more than a share more, beyond the joint interval."""
@@ -85,8 +87,7 @@ class PassDifference:
 
 
 def _percent(change: Change) -> str:
-    ratio = change.ratio
-    return MISSING if ratio is None else f"{100 * (ratio - 1):+.1f} %"
+    return MISSING if change.ratio is None else f"{100 * (change.ratio - 1):+.1f} %"
 
 
 def _intervals(change: Change) -> str:
@@ -158,15 +159,9 @@ OPERATORS: Table[OperatorChange] = Table(
 
 def _blocks(found: PassDifference) -> Iterator[str | Rows[Any]]:
     yield f"{found.before} → {found.after}:"
-    if found.boards is not None:
-        apart = ", ".join(
-            f"{times:.3f} times the {name.replace('_', ' ')}"
-            for name, times in found.boards.items()
-            if times is not None
-        )
-        yield f"the boards differ: the second takes {apart or 'an unknown multiple'} of the first"
     if found.quantities:
         yield Rows(QUANTITIES, list(found.quantities))
+    moved = [row for row in found.operators if row.time_s.moved or row.energy_j.moved]
     if not any(row.time_s.difference or row.energy_j.difference for row in found.operators):
         yield f"nothing moved: {plural(len(found.operators), 'operator')} compared"
     elif found.quantities:
@@ -174,37 +169,16 @@ def _blocks(found: PassDifference) -> Iterator[str | Rows[Any]]:
         yield f"operators that carry the difference, of {of}:"
         yield from first_rows(OPERATORS, found.operators, "row")
     else:
-        yield from _summary(found.operators)
-        moved = [row for row in found.operators if row.time_s.moved or row.energy_j.moved]
-        if moved:
-            yield from first_rows(OPERATORS.without("calls"), moved, "row")
+        yield f"{len(moved)} of {plural(len(found.operators), 'operator')} moved:"
+        yield from first_rows(OPERATORS, moved, "row")
     for count, where in zip(found.only, (found.before, found.after), strict=True):
         if count:
             yield f"only in {where}: {plural(count, 'configuration')}"
 
 
-def _summary(rows: Sequence[OperatorChange]) -> Iterator[str]:
-    """Say how many operators moved, and how far the usual one did."""
-    for name, changes in (
-        ("time", [row.time_s for row in rows]),
-        ("energy", [row.energy_j for row in rows]),
-    ):
-        ratios = [change.ratio for change in changes if change.ratio is not None]
-        if not ratios:
-            continue
-        more = sum(1 for c in changes if c.moved and (c.ratio or 1) > 1)
-        less = sum(1 for c in changes if c.moved and (c.ratio or 1) < 1)
-        yield (
-            f"{name}: of {plural(len(ratios), 'operator')} {more} take more and {less} take less, "
-            f"beyond the joint interval; median ratio {statistics.median(ratios):.3f}"
-        )
-
-
 def _shape(configuration: Configuration | None) -> str:
-    first = None if configuration is None else next(iter(configuration.inputs.values()), None)
-    while isinstance(first, list):
-        first = first[0] if first else None
-    return "x".join(map(str, first.get("shape", ()))) if isinstance(first, dict) else ""
+    shape = None if configuration is None else first_shape(configuration)
+    return "x".join(map(str, shape or ()))
 
 
 def _calls(calls: tuple[int, int]) -> str:
@@ -220,51 +194,31 @@ def _document(found: PassDifference) -> dict[str, Json]:
         "operators": OPERATORS.documents(found.operators),
         "operators_of": "sample" if found.by_sample else "pass" if found.quantities else "call",
         "only": list(found.only),
-        "boards": found.boards and dict(found.boards),
     }
 
 
-def common_device(db: str | None, against: str, named: Sequence[str | None]) -> str:
-    """Return the device that both databases are compared on: the one named, else the first's."""
-    if len(set(named)) > 1:
-        raise InputError("--against compares databases on one device: give --device once")
-    with lazy.store.open_store(db, create=False) as store:
-        slug = lazy.predictor.choose_device(store, named[0]).slug
-        first = store.location
-    with lazy.store.open_store(against, create=False) as store:
-        known = [device.slug for device in store.devices()]
-        if slug not in known:
-            has = f"only {', '.join(known)}" if known else "and of no other one"
-            raise InputError(
-                f"--against {store.location} holds nothing of {slug!r}, which {first} is about, "
-                f"{has}; --device names another one"
-            )
-    return slug
-
-
 def database_difference(
-    db: str | None, against: str, device: str, boards: Sequence[str]
+    db: str | None, against: str, device: str | None, boards: Sequence[str]
 ) -> PassDifference:
     """Return what a call of each operator costs in both databases.
 
     Of each database it is the board named (of two `boards` one each), else one that both have, else
     the one that measured most; what only other boards measured is brought over by factors.
     """
-    with (
-        predicting(db, device, estimates=False) as (old, of_old),
-        predicting(against, device, estimates=False) as (new, of_new),
-    ):
-        stores, predictors = (old, new), (of_old, of_new)
-        chosen = _board_of_each(predictors, boards)
-        measured = []
-        for store, predictor, board in zip(stores, predictors, chosen, strict=True):
-            every = {each.key: each for each in store.configurations()}
-            costs = predictor.costs_on(board, list(every.values()))
-            measured.append({key: (every[key], cost) for key, cost in costs.items()})
-        places = [
-            f"{store.location}, on {short_board(board)}"
-            for store, board in zip(stores, chosen, strict=True)
-        ]
+    with predicting(db, device, estimates=False) as (old, of_old):
+        slug = of_old.device.slug
+        with predicting(against, slug, estimates=False) as (new, of_new):
+            stores, predictors = (old, new), (of_old, of_new)
+            chosen = _board_of_each(predictors, boards)
+            measured = []
+            for store, predictor, board in zip(stores, predictors, chosen, strict=True):
+                every = {each.key: each for each in store.configurations()}
+                costs = predictor.costs_on(board, list(every.values()))
+                measured.append({key: (every[key], cost) for key, cost in costs.items()})
+            places = [
+                f"{store.location}, on {short_board(board)}"
+                for store, board in zip(stores, chosen, strict=True)
+            ]
     both = [configuration for key, (configuration, _) in measured[0].items() if key in measured[1]]
     if not both:
         raise InputError(f"{places[0]} and {places[1]} have no measured operator in common")
@@ -279,14 +233,9 @@ def _board_of_each(
     if named:
         return [p.board(name) for p, name in zip(predictors, [named[0], named[-1]], strict=True)]
     chosen = [predictor.most_measured() for predictor in predictors]
-    for predictor, board in zip(predictors, reversed(chosen), strict=True):
-        if board in predictor.boards:
-            return [board, board]
-    return chosen
+    of_both = [board for board in reversed(chosen) if all(board in p.boards for p in predictors)]
+    return of_both[:1] * 2 or chosen
 
-
-Apart: TypeAlias = dict[tuple[str, str], dict[str, float | None]]
-"""How many times as much as the first of two boards the second takes; see `PassDifference`."""
 
 ONE_SIDE = (
     "both sides are the same: name a second model, mode, batch size, dtype, algorithm, board or "
@@ -345,136 +294,94 @@ def compare(
     cannot be predicted does not stop the others: `failures` says why.
     """
     spec, conditions = ModelSpec.parse(**said), conditions or Conditions()
-    axes = _axes(models, modes, dtypes, batch_sizes, algorithms, boards, devices, spec, conditions)
-    return _compared(axes, against, spec, conditions, db, tell)
-
-
-def _axes(
-    models: Sequence[str],
-    modes: Sequence[str],
-    dtypes: Sequence[str],
-    batch_sizes: Sequence[int],
-    algorithms: Sequence[str],
-    boards: Sequence[str],
-    devices: Sequence[str],
-    said: ModelSpec,
-    conditions: Conditions,
-) -> Axes:
     by: list[Any] = [*algorithms_named(algorithms)] or [conditions.algorithm]
     forced = any(each is not None and each.is_forced for each in by)
     found: Axes = {
         "model": list(models),
         "mode": [mode_for(mode, conditions) for mode in modes or [CAPTURED_MODE if forced else ""]],
-        "dtype": [ModelSpec.parse(dtype=each).dtype for each in dtypes] or [said.dtype],
-        "batch_size": list(batch_sizes) or [said.batch_size],
+        "dtype": [ModelSpec.parse(dtype=each).dtype for each in dtypes] or [spec.dtype],
+        "batch_size": list(batch_sizes) or [spec.batch_size],
         "algorithm": by,
         "board": list(boards) or [conditions.board],
         "device": list(devices) or [conditions.device],
     }
-    return {name: list(dict.fromkeys(values)) for name, values in found.items()}
-
-
-def _compared(
-    axes: Axes,
-    against: str | None,
-    said: ModelSpec,
-    conditions: Conditions,
-    db: str | None,
-    tell: Tell | None,
-) -> Comparison:
-    if against is not None:
-        axes = {**axes, "device": [common_device(db, against, axes["device"])]}
-        if not axes["model"]:
-            boards = [board for board in axes["board"] if board is not None]
-            return Comparison((), (), [database_difference(db, against, axes["device"][0], boards)])
-    if not axes["model"]:
+    axes: Axes = {"db": [db] if against is None else [db, against]}
+    axes |= {name: list(dict.fromkeys(values)) for name, values in found.items()}
+    if models:
+        return _compared(axes, spec, conditions, tell)
+    if against is None:
         raise InputError("no model is named, nor another database to compare with (--against)")
-    axes = {**axes, "db": [db] if against is None else [db, against]}
+    return Comparison((), (), [database_difference(db, against, axes["device"][0], boards)])
+
+
+def _compared(axes: Axes, said: ModelSpec, conditions: Conditions, tell: Tell | None) -> Comparison:
+    along = next((name for name, values in axes.items() if len(values) > 1), None)
     sides = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
-    found, failures = _answers(sides, said, conditions, tell)
-    apart: Apart = {}
-    if len({each.prediction.board for each in found.values()}) > 1:
-        both, apart = _boards([found[n] for n in sorted(found)], db if against is None else against)
-        of_one = axes["board"] == axes["algorithm"] == [None] and len(axes["device"]) == 1
-        if both and of_one and against is None:
-            return _compared({**axes, "board": both[:1]}, None, said, conditions, db, tell)
-    along = "db" if against is not None else next((n for n in axes if len(axes[n]) > 1), None)
-    differences = [
-        _difference((found[old], sides[old]), (found[new], sides[new]), apart)
-        for old, new in _pairs(sides, along)
-        if old in found and new in found
+    asked = [
+        Question(
+            side["model"],
+            replace(said, dtype=side["dtype"], batch_size=side["batch_size"]),
+            side["mode"],
+        )
+        for side in sides
     ]
-    return Comparison([found[n] for n in sorted(found)], failures, differences)
+    answers = _answers(sides, asked, conditions, tell)
+    if axes["board"] == axes["algorithm"] == [None] and len(axes["device"] + axes["db"]) == 2:
+        found = [each for each in answers if isinstance(each, Predicted)]
+        if board := _common_board(found, axes["db"][0]):
+            return _compared({**axes, "board": [board]}, said, conditions, tell)
+    differences = []
+    for new, after in enumerate(sides):
+        old = new if along is None else sides.index({**after, along: axes[along][0]})
+        before, now = answers[old], answers[new]
+        if new != old and isinstance(before, Predicted) and isinstance(now, Predicted):
+            differences.append(_difference(before, now, sides[old]["db"], after["db"]))
+    return Comparison(asked, answers, differences)
 
 
-def _boards(found: Sequence[Predicted], db: str | None) -> tuple[list[str], Apart]:
-    """Return the boards that measured as much of every pass as its own board, the first's first.
-
-    And how the passes' own boards differ, those of one device.
-    """
+def _common_board(found: Sequence[Predicted], db: str | None) -> str | None:
+    """Return the board that measured as much of every pass as its own; None: they are of one."""
     own = [each.prediction.board for each in found]
+    if len(set(own)) < 2:
+        return None
     with predicting(db, found[0].prediction.device, estimates=False) as (_, predictor):
         measured = [predictor.measuring(each.prediction.workload.occurrences()) for each in found]
-        apart = {
-            (one, other): predictor.apart(other, one)
-            for one, other in permutations(set(own) & set(predictor.boards), 2)
-        }
-        both = [
+        of_both = (
             board
             for board in (*own, *predictor.boards)
             if all(
                 of.get(board, set()) >= of.get(b, set())
                 for b, of in zip(own, measured, strict=True)
             )
-        ]
-    return both, apart
-
-
-def _pairs(sides: Sequence[dict[str, Any]], along: str | None) -> Iterator[tuple[int, int]]:
-    """Yield the places of sides that differ in one choice alone, the first value of it first."""
-    if along is None:
-        return
-    for old, before in enumerate(sides):
-        for new, after in enumerate(sides):
-            is_first = before[along] == sides[0][along]
-            if is_first and new > old and {**after, along: before[along]} == before:
-                yield old, new
+        )
+        return next(of_both, None)
 
 
 def _answers(
-    sides: Sequence[dict[str, Any]], said: ModelSpec, conditions: Conditions, tell: Tell | None
-) -> tuple[dict[int, Predicted], list[tuple[Question, OpdbError]]]:
-    """Predict all sides, those that share a database and conditions together; by place."""
-    asked: dict[tuple[Conditions, str | None], dict[int, Question]] = {}
+    sides: Sequence[dict[str, Any]],
+    asked: Sequence[Question],
+    conditions: Conditions,
+    tell: Tell | None,
+) -> list[Predicted | OpdbError]:
+    """Answer all sides in their order, those that share a database and conditions together."""
+    places: dict[tuple[Conditions, str | None], list[int]] = {}
     for place, side in enumerate(sides):
         of_side = {name: side[name] for name in ("algorithm", "board", "device")}
-        of_model = replace(said, dtype=side["dtype"], batch_size=side["batch_size"])
-        under = replace(conditions, **of_side), side["db"]
-        asked.setdefault(under, {})[place] = Question(side["model"], of_model, side["mode"])
-    found: dict[int, Predicted] = {}
-    failures: list[tuple[Question, OpdbError]] = []
-    for (under_these, db), alike in asked.items():
-        answered = ask_all(list(alike.values()), under_these, db=db, tell=tell)
-        failures += answered.failures
-        by_question = {each.question: each for each in answered.predicted}
-        found |= {n: by_question[each] for n, each in alike.items() if each in by_question}
-    return found, failures
+        under = replace(conditions, **of_side)
+        places.setdefault((under, side["db"]), []).append(place)
+    found: dict[int, Predicted | OpdbError] = {}
+    for (under, db), alike in places.items():
+        answers = ask_all([asked[n] for n in alike], under, db=db, tell=tell)
+        found |= zip(alike, answers, strict=True)
+    return [found[n] for n in range(len(sides))]
 
 
-def _difference(
-    old: tuple[Predicted, dict[str, Any]], new: tuple[Predicted, dict[str, Any]], apart: Apart
-) -> PassDifference:
-    def quantities(of: Figures) -> dict[str, tuple[str, Any, str]]:
-        whole = [("time, 1 pass", of.time_s, "s"), ("energy, 1 pass", of.energy_j, "J")]
-        return {name or unit: (name, amount, unit) for name, amount, unit in whole + lines(of)}
-
-    (before, _), (after, _) = old, new
+def _difference(before: Predicted, after: Predicted, *places: str | None) -> PassDifference:
     figures = before.figures, after.figures
-    every, again = map(quantities, figures)
     rows = [
-        QuantityChange(key, unit, Change(amount, again[key][1]))
-        for key, (_, amount, unit) in every.items()
-        if key in again
+        QuantityChange(each.title or each.unit, each.unit, Change(*map(each.get, figures)))
+        for each in FIGURES
+        if any(each.get(of) is not None for of in figures)
     ]
     times = [f.time_s and f.time_s.times(1 / f.samples) for f in figures]
     judged = [
@@ -486,35 +393,28 @@ def _difference(
     samples = figures[0].samples, figures[1].samples
     by_sample = samples[0] != samples[1]
     operators = operator_changes(before.schedule, after.schedule, samples if by_sample else (1, 1))
-    return PassDifference(
-        _words(*old),
-        _words(*new),
-        rows,
-        operators,
-        judged,
-        by_sample=by_sample,
-        boards=apart.get((before.prediction.board, after.prediction.board)),
-    )
+    old, new = map(_words, (before, after), places)
+    return PassDifference(old, new, rows, operators, judged, by_sample=by_sample)
 
 
-def _words(found: Predicted, values: dict[str, Any]) -> str:
+def _words(found: Predicted, db: str | None) -> str:
     prediction, algorithm = found.prediction, found.conditions.algorithm
     by = "" if algorithm is None else f", by {algorithm.name}"
-    place = "" if values["db"] is None else f" in {values['db']}"
+    place = "" if db is None else f" in {db}"
     return (
         f"{title(prediction.workload)}, {prediction.mode}{by}, on "
         f"{short_board(prediction.board)}{place}"
     )
 
 
-def _several(option: str, metavar: str, text: str, completed: Any = None) -> Any:
+def _several(option: str, metavar: str, text: str) -> Any:
     text = f"{text}; several with commas between them."
-    return typer.Option(option, metavar=metavar, autocompletion=completed, help=text)
+    return typer.Option(option, metavar=metavar, help=text)
 
 
 Dtypes: TypeAlias = Annotated[
     list[str] | None,
-    _several("--dtype", "DTYPE…", "Dtypes, as in float32,bfloat16", options.one_of(*DTYPES)),
+    _several("--dtype", "DTYPE…", "Dtypes, as in float32,bfloat16"),
 ]
 
 
@@ -524,9 +424,7 @@ def run(
     ] = None,
     mode: Annotated[
         list[str] | None,
-        _several(
-            "--mode", "MODE…", "How work is issued, as in eager graph", options.predicted_modes
-        ),
+        _several("--mode", "MODE…", "How work is issued, as in eager graph"),
     ] = None,
     batch_sizes: options.BatchSizes = None,
     dtype: Dtypes = None,
@@ -568,11 +466,22 @@ def run(
     if within is not None and not within >= 0:
         raise InputError(f"--within {within:g}: give a share of 0 or more, such as 0.05")
     named, modes, sizes = words_among(models or (), mode, batch_sizes)
-    others = (split(dtype), sizes, split(algorithm), split(board), split(device))
-    axes = _axes(named, modes, *others, said, conditions)
-    if against is None and named and all(len(values) == 1 for values in axes.values()):
+    found = compare(
+        *named,
+        modes=modes,
+        dtypes=split(dtype),
+        batch_sizes=sizes,
+        algorithms=split(algorithm),
+        boards=split(board),
+        devices=split(device),
+        against=against,
+        conditions=conditions,
+        db=out.db,
+        tell=out.note,
+        **said.keywords(),
+    )
+    if len(found.answers) == 1:
         raise InputError(ONE_SIDE)
-    found = _compared(axes, against, said, conditions, out.db, out.note)
     out.answer(found)
     if within is not None:
         found.check_within(within)

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from opdb.cli import console, options
-from opdb.cli.options import one_of, split, words_among
+from opdb.cli.options import words_among
 from opdb.commands import _lazy as lazy
 from opdb.commands._figures import (
+    ALONE,
     ENGINES,
-    LINES,
     SHARES,
-    Line,
+    Figure,
     engines_line,
     largest,
+    line,
     memory_document,
     memory_line,
 )
-from opdb.commands.predict import Asking, Common, Conditions, Question, Tell, check_question, opened
-from opdb.errors import InputError, OpdbError, kept
+from opdb.commands.predict import Asking, Common, Conditions, Question, Tell, opened
+from opdb.errors import InputError, OpdbError, kept, raise_all
 from opdb.files import check_writable
 from opdb.growth import lengths, window_of
 from opdb.memory import Memory
 from opdb.predict.compose import Prediction
 from opdb.predict.figures import Amount, energy_of, time_of, total
-from opdb.predict.generation import experts_of, step_weights, work_shares
+from opdb.predict.generation import step_weights, work_shares
 from opdb.records import Json, Mode, Workload
 from opdb.spec import CACHES, ModelSpec, dtype_from, dtype_words
-from opdb.tables import Column, Report, Rows, Table, quantity
+from opdb.tables import Column, Report, Rows, Table
 from opdb.units import show, show_share
 
 PANEL = "predict"
@@ -73,40 +74,12 @@ class Generation:
     def passes(self) -> list[tuple[float, Prediction]]:
         return [(1.0, self.prefill.prediction), *((n, s.prediction) for n, s in self.steps)]
 
-    def part(self, name: str) -> list[tuple[float, Prediction]]:
-        """Return the passes of a part: "reading" the prompt, "decoding" (all steps), or "whole".
-
-        Decoding has none where the prefill's token is the only one.
-        """
-        return {"reading": self.passes[:1], "decoding": self.passes[1:], "whole": self.passes}[name]
-
-    @property
-    def power_w(self) -> float | None:
-        """Mean power over the whole; None where a part is left out."""
-        time_s, energy_j = amount_of(self.passes, "time"), amount_of(self.passes, "energy")
-        if time_s is None or energy_j is None or not time_s.value or not self.complete:
-            return None
-        return energy_j.value / time_s.value
-
-    @property
-    def shares(self) -> dict[str, float]:
-        return work_shares(self.passes)
-
     @property
     def coverage(self) -> dict[str, float | None]:
         """The measured shares of all passes' time and energy; None where no energy is known."""
         times = [_weighed(n, p.time_s, p.coverage_time, p.complete) for n, p in self.passes]
         energies = [_weighed(n, p.energy_j, p.coverage_energy, p.complete) for n, p in self.passes]
         return {"time": _mean(times), "energy": _mean(energies)}
-
-    @property
-    def complete(self) -> bool:
-        return all(found.complete for _, found in self.passes)
-
-    @property
-    def cache_bytes(self) -> int:
-        """The memory of the cache as it is at the end: keys and values of all layers."""
-        return (self.steps[-1][1] if self.steps else self.prefill).memory.cache_bytes
 
     @property
     def memory(self) -> Memory:
@@ -119,27 +92,34 @@ class Generation:
         return _mean([(count, step.bandwidth_bound_s) for count, step in self.steps])
 
     @property
-    def experts(self) -> tuple[int, float] | None:
-        """The experts of a layer, and how many a step uses on average; None without experts."""
-        return experts_of(self.passes[-1][1].workload)
-
-    @property
     def notes(self) -> list[str]:
-        made = list(dict.fromkeys(found.workload.source_version for _, found in self.passes))
-        mixed = f"the passes are those of several versions of the library: {', '.join(made)}"
-        notes = dict.fromkeys(note for _, found in self.passes for note in found.notes)
-        return [*([mixed] if len(made) > 1 else []), *notes]
+        return list(dict.fromkeys(note for _, found in self.passes for note in found.notes))
 
     def configurations(self, of: str) -> Json:
         """Return the shares that are "missing" or "estimated" in some pass, each once."""
         shares = SHARES.documents(s for _, found in self.passes for s in getattr(found, of))
         return list({share["configuration"]: share for share in shares}.values())
 
+    def time(self, part: str, per: float = 1) -> Amount | None:
+        """Return the time of a part over a number: "reading" the prompt, "decoding", or "whole"."""
+        return _over(total([(n, time_of(found)) for n, found in self._part(part)]), per)
 
-def amount_of(passes: Sequence[tuple[float, Prediction]], measure: str) -> Amount | None:
-    """Return the time or energy of passes, each so many times."""
-    of = time_of if measure == "time" else energy_of
-    return total([(count, of(found)) for count, found in passes])
+    def energy(self, part: str, per: float = 1) -> Amount | None:
+        return _over(total([(n, energy_of(found)) for n, found in self._part(part)]), per)
+
+    def tokens_per_s(self, count: int) -> Amount | None:
+        whole = self.time("whole")
+        return whole and whole.inverse(self.batch_size * count)
+
+    def _part(self, name: str) -> list[tuple[float, Prediction]]:
+        return {"reading": self.passes[:1], "decoding": self.passes[1:], "whole": self.passes}[name]
+
+
+def _over(whole: Amount | None, number: float) -> Amount | None:
+    if whole is None or not number:
+        return None
+    within = whole.interval
+    return Amount(whole.value / number, within and (within[0] / number, within[1] / number))
 
 
 def _weighed(
@@ -161,112 +141,56 @@ def _mean(parts: Sequence[tuple[float, float | None]]) -> float | None:
     return sum(weight * value for weight, value in parts if value is not None) / whole
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A quantity of a generation: part of it (reading, decoding or whole), divided by a number.
-
-    `in_table` says whether a table of several generations shows it.
-    """
-
-    name: str
-    title: str
-    unit: str
-    part: str
-    of: str
-    per: Callable[[Generation], float] | None = None
-    inverse: bool = False
-    in_table: bool = True
-
-    def amount(self, found: Generation) -> Amount | None:
-        """Return the value with its interval; None where it is not known."""
-        passes = found.part(self.part)
-        per = 1 if self.per is None else self.per(found)
-        whole = amount_of(passes, self.of) if passes and per else None
-        if whole is None:
-            return None
-        if self.inverse:
-            return whole.inverse(per)
-        within = whole.interval
-        return Amount(whole.value / per, within and (within[0] / per, within[1] / per))
-
-    def line(self, found: Generation) -> Line:
-        """Return what people read; it is a bound where something of its part is missing."""
-        complete = all(each.complete for _, each in found.part(self.part))
-        return Line(self.title, self.unit, self.amount(found), None, is_bound=not complete)
-
-
-def _steps(found: Generation) -> int:
-    return found.tokens - 1
-
-
-FIGURES = (
-    Figure("time_to_first_token_s", "time to first token", "s", "reading", "time"),
-    Figure("time_per_output_token_s", "time per output token", "s", "decoding", "time", _steps),
+FIGURES: tuple[Figure[Generation], ...] = (
+    Figure("time_to_first_token_s", "time to first token", "s", lambda of: of.time("reading")),
+    Figure(
+        "time_per_output_token_s",
+        "time per output token",
+        "s",
+        lambda of: of.time("decoding", of.tokens - 1),
+    ),
     Figure(
         "throughput_new_tokens_per_s",
         "throughput",
         "new tokens/s",
-        "whole",
-        "time",
-        lambda found: found.batch_size * found.tokens,
-        inverse=True,
+        lambda of: of.tokens_per_s(of.tokens),
     ),
     Figure(
         "throughput_prompt_tokens_per_s",
         "",
         "prompt tokens/s",
-        "whole",
-        "time",
-        lambda found: found.batch_size * found.prompt,
-        inverse=True,
+        lambda of: of.tokens_per_s(of.prompt),
+        in_table=False,
     ),
-    Figure("time_s", "time of the batch", "s", "whole", "time", in_table=False),
+    Figure("time_s", "time of the batch", "s", lambda of: of.time("whole"), in_table=False),
     Figure(
         "energy_per_prompt_token_j",
         "energy, prompt token",
         "J",
-        "reading",
-        "energy",
-        lambda found: found.batch_size * found.prompt,
+        lambda of: of.energy("reading", of.batch_size * of.prompt),
     ),
     Figure(
         "energy_per_output_token_j",
         "energy, output token",
         "J",
-        "decoding",
-        "energy",
-        lambda found: found.batch_size * _steps(found),
+        lambda of: of.energy("decoding", of.batch_size * (of.tokens - 1)),
     ),
     Figure(
         "energy_per_output_token_with_prompt_j",
         "the same with the prompt's",
         "J",
-        "whole",
-        "energy",
-        lambda found: found.batch_size * found.tokens,
+        lambda of: of.energy("whole", of.batch_size * of.tokens),
         in_table=False,
     ),
     Figure(
         "energy_per_request_j",
         "energy, request",
         "J",
-        "whole",
-        "energy",
-        lambda found: found.batch_size,
+        lambda of: of.energy("whole", of.batch_size),
     ),
-    Figure("energy_j", "energy of the batch", "J", "whole", "energy", in_table=False),
+    Figure("energy_j", "energy of the batch", "J", lambda of: of.energy("whole"), in_table=False),
 )
 """The quantities of a generation; `energy_per_output_token_j` is of the steps alone."""
-
-
-def _column(figure: Figure) -> Column[Generation]:
-    return quantity(
-        figure.name,
-        figure.unit,
-        figure.amount,
-        title=figure.title if figure.in_table else None,
-        text=lambda row: figure.line(row).value,
-    )
 
 
 CURVES: Table[Generation] = Table(
@@ -277,16 +201,15 @@ CURVES: Table[Generation] = Table(
     Column("mode", lambda row: row.prefill.prediction.mode, title="mode"),
     Column("device", lambda row: row.prefill.prediction.device.slug),
     Column("board", lambda row: row.prefill.prediction.board),
-    Column("complete", lambda row: row.complete),
+    Column("complete", lambda row: all(found.complete for _, found in row.passes)),
     Column("source_version", lambda row: row.passes[-1][1].workload.source_version),
-    *map(_column, FIGURES),
+    *(each.column(lambda row: row) for each in FIGURES),
     Column(
         "bandwidth_bound_per_output_token_s",
         lambda row: row.bandwidth_bound_s,
         title="bandwidth bound",
         unit="s",
     ),
-    Column("power_w", lambda row: row.power_w, title="power", unit="W"),
     Column(
         "coverage",
         lambda row: row.coverage,
@@ -294,9 +217,6 @@ CURVES: Table[Generation] = Table(
         text=lambda row: show_share(row.coverage["time"]),
         members=("time", "energy"),
     ),
-    Column("weight_bytes", lambda row: row.memory.weight_bytes),
-    Column("cache_bytes", lambda row: row.cache_bytes, title="cache", unit="B"),
-    Column("largest_batch", lambda row: row.memory.largest_batch),
 )
 
 STEPS: Table[tuple[float, lazy.predictor.Answer]] = Table(
@@ -309,11 +229,9 @@ STEPS: Table[tuple[float, lazy.predictor.Answer]] = Table(
 
 GENERATIONS: Table[Generation] = Table(
     *CURVES.columns,
-    Column("time_shares", lambda row: row.shares),
+    Column("time_shares", lambda row: work_shares(row.passes)),
     Column("missing", lambda row: row.configurations("missing")),
     Column("estimated", lambda row: row.configurations("estimated")),
-    Column("experts", lambda row: row.experts and row.experts[0]),
-    Column("active_experts", lambda row: row.experts and row.experts[1]),
     Column("memory", lambda row: memory_document(row.memory)),
     Column("steps", lambda row: STEPS.documents(row.steps)),
     Column("notes", lambda row: row.notes),
@@ -331,25 +249,15 @@ def _detailed(each: Generation) -> Iterator[str | Rows[Any]]:
     )
     yield memory_line(each.memory)
     if each.steps:
-        yield engines_line(each.prefill.memory_rate, each.bandwidth_bound_s)
-    yield Rows(
-        LINES.without("measured", "predicted / measured"), [figure.line(each) for figure in FIGURES]
-    )
-    if each.power_w is not None:
-        yield f"power: {show(each.power_w, 'W')}"
-    if (experts := each.experts) is not None:
-        yield f"experts: {experts[1]:.3g} of {experts[0]} in a layer of a step, on average"
-    shares = (f"{name} {show_share(share)}" for name, share in each.shares.items())
+        yield engines_line(each.bandwidth_bound_s)
+    yield Rows(ALONE, [line(of.title, of.unit, of.get(each)) for of in FIGURES])
+    shares = (f"{name} {show_share(share)}" for name, share in work_shares(each.passes).items())
     yield "device time: " + ", ".join(shares)
-    known = {name: share for name, share in each.coverage.items() if share is not None}
-    yield "coverage: " + ", ".join(f"{name} {show_share(known[name])}" for name in known)
-    if not each.complete:
-        yield "incomplete: what is missing is in neither time nor energy (lower bounds)"
+    yield "coverage: " + ", ".join(f"{n} {show_share(share)}" for n, share in each.coverage.items())
     for what in ("missing", "estimated"):
         if kinds := {share["kind"] for share in each.configurations(what)}:
             yield f"{what}: {', '.join(sorted(kinds))}"
     yield from (f"note: {note}" for note in each.notes)
-    yield ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -365,10 +273,7 @@ class Generated(Report):
     failures: Sequence[tuple[str, OpdbError]] = ()
 
     def check(self) -> None:
-        if self.failures:
-            reasons = "\n".join(f"  {words}: {failure}" for words, failure in self.failures)
-            failed = f"{len(self.failures)} of {self.points} generations failed"
-            raise InputError(f"{failed}\n{reasons}")
+        raise_all([error for _, error in self.failures], "shown")
 
     def rows(self) -> list[dict[str, Json]]:
         return [GENERATIONS.document(each) for each in self.generations]
@@ -394,13 +299,11 @@ class Generated(Report):
                 f"{self.model}, {dtype_words(first.workload)}, {found[0].tokens} new tokens, "
                 f"{found[0].cache} cache, on {first.device.name} ({first.board})"
             )
-            if any(each.steps for each in found):
-                yield ENGINES
+            yield ENGINES
             yield Rows(GENERATIONS, found)
-            if not all(each.complete for each in found):
-                yield "incomplete: bounds, because operators are missing"
-            notes = dict.fromkeys(note for each in found for note in each.notes)
-            yield from (f"note: {note}" for note in notes)
+            yield from (
+                f"note: {each}" for each in dict.fromkeys(n for g in found for n in g.notes)
+            )
 
 
 def generate(
@@ -430,44 +333,27 @@ def generate(
     for option, value in (("--tokens", tokens), *(("--prompt", length) for length in prompts)):
         if value < 1:
             raise InputError(f"{option} {value}: give 1 token or more")
-    if len(points) == 1:
-        _check(model, *points[0], tokens, modes, conditions)  # before a database is opened
-    name, board = model, None
+    for mode in modes:
+        lazy.predictor.check_mode(mode, MODES)
+    board = None
     found: list[Generation] = []
     failures: list[tuple[str, OpdbError]] = []
     with opened(db, conditions, tell) as asking:
         for length, one in points:
             errors: list[OpdbError] = []
             with kept(errors, model):
-                _check(model, length, one, tokens, modes, conditions)
-                made = _answered(model, length, one, tokens, modes, asking, board)
-                board = board or made[0].prefill.prediction.board
-                name = made[0].workload.name
-                found += made
+                found += _answered(model, length, one, tokens, modes, asking, board)
+                board = found[0].prefill.prediction.board
             if errors and len(points) == 1:
                 raise errors[0]
             batch = "" if one.batch_size is None else f"batch {one.batch_size}, "
             failures += [(f"{batch}prompt {length}, {tokens} new tokens", e) for e in errors]
     if len(points) > 1:
         found.sort(key=lambda row: (row.prompt, row.prefill.prediction.mode, row.batch_size))
-    answer = Generated(name, found, len(points), failures)
+    answer = Generated(found[0].workload.name if found else model, found, len(points), failures)
     if check:
         answer.check()
     return answer
-
-
-def _check(
-    model: str,
-    prompt: int,
-    said: ModelSpec,
-    tokens: int,
-    modes: Sequence[Mode],
-    conditions: Conditions,
-) -> None:
-    for mode in modes:
-        lazy.predictor.check_mode(mode, MODES)
-        for of_pass, _ in _passes(said, prompt, tokens):
-            check_question(Question(model, of_pass, mode), conditions)
 
 
 def _answered(
@@ -483,28 +369,26 @@ def _answered(
 
     It is the board that the conditions name, else `board` (a UUID), else that of a step.
     """
+    answer = cache(asking.answer)
     passes = _passes(said, prompt, tokens)
     if board is None:
         [step, *_] = passes[1:] or passes
-        board = asking.board(Question(model, step[0], modes[0]))
-
-    @cache
-    def predicted(of_pass: ModelSpec, mode: Mode) -> lazy.predictor.Answer:
-        return asking.answer(Question(model, of_pass, mode), board)
-
+        board = answer(Question(model, step[0], modes[0])).prediction.board
     if len(passes) > 1:
-        last = predicted(passes[-1][0], modes[0]).prediction.workload
+        last = answer(Question(model, passes[-1][0], modes[0]), board).prediction.workload
         passes = _passes(said, prompt, tokens, window_of(last))
     made = []
     for mode in modes:
-        [(_, prefill), *steps] = [(count, predicted(of_pass, mode)) for of_pass, count in passes]
+        [(_, prefill), *steps] = [
+            (count, answer(Question(model, of_pass, mode), board)) for of_pass, count in passes
+        ]
         made.append(Generation(prompt, tokens, prefill, steps))
     for each in made:
         memory = each.memory
         if memory.fits is False:
             raise InputError(
                 f"batch {each.batch_size} does not fit: it needs about "
-                f"{show(memory.needed_bytes, 'B')} ({show(each.cache_bytes, 'B')} of cache), the "
+                f"{show(memory.needed_bytes, 'B')} ({show(memory.cache_bytes, 'B')} of cache), the "
                 f"device has {show(memory.device_bytes, 'B')}{largest(memory.largest_batch)}"
             )
     return made
@@ -518,28 +402,21 @@ def _passes(
     A static step depends on the cache's length alone, so that one stands for all, and another one
     for those that find a `window` full.
     """
-    cache = said.cache or CACHES[0]
-    if cache == "static" and said.cache_length is None:
-        said = replace(said, cache_length=prompt + tokens)
-    elif said.cache_length is not None and said.cache_length < prompt + tokens:
-        raise InputError(
-            f"--cache-length {said.cache_length}: prompt and tokens need {prompt + tokens}"
-        )
-    said = replace(said, cache=cache)
-    prefill = replace(said, phase="prefill", input_size=(prompt,))
-    found = [(prefill, 1.0)]
+    kind, whole = said.cache or CACHES[0], prompt + tokens
+    if said.cache_length is not None and said.cache_length < whole:
+        raise InputError(f"--cache-length {said.cache_length}: prompt and tokens need {whole}")
+    length = said.cache_length or (whole if kind == "static" else None)
+    said = replace(said, cache=kind, cache_length=length)
+    found = [(replace(said, phase="prefill", input_size=(prompt,)), 1.0)]
     if tokens == 1:
         return found
-    first, last = prompt, prompt + tokens - 2
-    within = window is not None and first < window <= last
-    if cache == "static":
-        knots, counts = [first], [float(tokens - 1)]
-        if window is not None and within:
-            knots, counts = [first, window], [float(window - first), float(last - window + 1)]
-    else:
-        knots = lengths(first, last)
-        if window is not None and within:  # from there on nothing grows
-            knots = sorted({*knots, window - 1, window})
+    first, last = prompt, whole - 2
+    full = [] if window is None or not first < window <= last else [window]
+    if kind == "static":
+        knots = [first, *full]
+        counts = [float(end - start) for start, end in pairwise([*knots, last + 1])]
+    else:  # where the window is full nothing grows any more
+        knots = sorted({*lengths(first, last), *full, *(each - 1 for each in full)})
         counts = step_weights(knots, first, last)
     for context, count in zip(knots, counts, strict=True):
         found.append((replace(said, phase="decode", context=context), count))
@@ -571,7 +448,6 @@ def run(
         typer.Option(
             "--mode",
             metavar="MODE…",
-            autocompletion=one_of("graph", "eager"),
             help="How work is issued: graph or eager; may be repeated.  [default: both]",
         ),
     ] = None,
@@ -600,7 +476,7 @@ def run(
     check_writable(csv)
     found = generate(
         model,
-        prompt=_prompts(prompt),
+        prompt=options.parse_sizes(prompt, "--prompt"),
         tokens=tokens,
         batch_sizes=batches,
         modes=options.parse_modes(texts) or MODES,
@@ -613,12 +489,3 @@ def run(
     if csv is not None:
         console.save(csv, found.csv(), quiet=out.quiet or out.as_json)
     out.answer(found)
-
-
-def _prompts(given: list[str]) -> list[int]:
-    found = []
-    for text in split(given):
-        if not re.fullmatch(r"-?[0-9]{1,10}", text):
-            raise InputError(f"--prompt {text!r}: give whole numbers, as in 128 or 128,512")
-        found.append(int(text))
-    return list(dict.fromkeys(found))

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from opdb.cli import options
-from opdb.cli.console import Terminal, note, show
+from opdb.cli.console import Terminal, note
 from opdb.cli.options import batch_sizes_among
 from opdb.commands import _lazy as lazy
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError, kept, raise_all
@@ -78,24 +78,16 @@ KINDS: Table[tuple[str, int, int]] = Table(
 class Harvested(Report):
     """Harvested models: of each its workload, whether it was stored before, and what failed.
 
-    `notes` say in words what is unusual; `location` is the database's.
+    `notes` say in words what is unusual.
     """
 
     stored: Sequence[Stored]
     errors: Sequence[OpdbError] = ()
     notes: Sequence[str] = ()
-    location: str = ""
 
     @property
     def workloads(self) -> list[Workload]:
         return [each.found.workload for each in self.stored]
-
-    @property
-    def workload(self) -> Workload:
-        """The only workload."""
-        if len(self.stored) != 1:
-            raise InputError(f"{len(self.stored)} workloads were harvested: see workloads")
-        return self.workloads[0]
 
     def check(self) -> None:
         raise_all(self.errors, "stored")
@@ -116,15 +108,9 @@ class Harvested(Report):
         else:
             yield Rows(WORKLOADS, self.stored)
         for each in (stored.found for stored in self.stored):
-            name, captured = each.workload.name, each.captured
-            yield from _unsupported(name, each.workload)
-            if captured is not None:
-                yield (
-                    f"{name} {describe(captured)}: {plural(len(captured.calls), 'call')} of "
-                    f"{plural(len(captured.occurrences()), 'configuration')} while it is captured "
-                    "in a CUDA graph, for it asks (mode graph)"
-                )
-                yield from _unsupported(f"{name} while captured", captured)
+            yield from _unsupported(each.workload.name, each.workload)
+            if each.captured is not None:
+                yield from _unsupported(f"{each.workload.name} while captured", each.captured)
 
 
 def _unsupported(name: str, workload: Workload) -> Iterator[str]:
@@ -152,17 +138,12 @@ def harvest(
     and is marked as processed once all are stored. A model that fails does not stop the others; it
     raises at the end, unless `check` leaves that to `check()` of what is returned.
     """
-    lazy.store.open_store(db).close()  # a harvest takes seconds
     platform = _platform(mode, device)
     errors: list[OpdbError] = []
     jobs = requested(models, ModelSpec.parse(**said).at_sizes(batch_sizes), errors)
     if not jobs:  # no database is opened, nor made
-        found = Harvested([], errors)
-        if check:
-            found.check()
-        return found
+        raise_all(errors, "stored")
     total = sum(len(requests) for _, requests in jobs)
-
     stored: list[Stored] = []
     notes: list[str] = []
     around: lazy.harvests.KnownTimes = {}
@@ -182,15 +163,17 @@ def harvest(
                         where = platform.torch_device, platform.device.slug
                         one = compile_into(store, request, one, *where, anew=anew)
                     stored.append(one)
+                    notes += harvest_notes(one.found, one.stale)
                 shown.done()
             if file is not None and len(stored) - before == len(requests):
                 mark(file, store.path, notes.append)
-        for each in stored:
-            notes += harvest_notes(each.found, each.stale)
-        found = Harvested(stored, errors, notes, store.location)
+        if stood := sum(each.stood for each in stored):
+            found = f"{plural(stood, 'workload')} of {len(stored)} stood in {store.location}"
+            notes.append(f"{found}: --anew harvests all the same")
+    harvested = Harvested(stored, errors, notes)
     if check:
-        found.check()
-    return found
+        harvested.check()
+    return harvested
 
 
 def _platform(mode: str, device: str | None) -> lazy.session.Platform | None:
@@ -299,15 +282,6 @@ def run(
         check=False,
         **said.keywords(),
     )
-    silent = out.quiet or out.as_json
-    for line in found.notes:
-        note(line, quiet=silent)
-    if stood := sum(each.stood for each in found.stored):
-        note(
-            f"{plural(stood, 'workload')} of {len(found.stored)} stood in {found.location}, and "
-            "nothing changed since: --anew harvests all the same",
-            quiet=silent,
-        )
-    if out.as_json or found.stored:
-        show(found, as_json=out.as_json)
-    found.check()
+    for text in found.notes:
+        note(text, quiet=out.quiet or out.as_json)
+    out.answer(found)

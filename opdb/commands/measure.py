@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -323,7 +323,7 @@ def _facts(one: MeasuredRun) -> Mapping[str, Json]:
 
 
 def _seconds(name: str, title: str) -> Column[MeasuredRun]:
-    return Column(name, lambda one: one.run.facts.get(name), title, "s", last=True)
+    return Column(name, lambda one: one.run.facts.get(name), title, "s")
 
 
 def _ran(one: MeasuredRun) -> Campaign:
@@ -352,7 +352,7 @@ TRAININGS: Table[MeasuredRun] = Table(
     _seconds("data_time_s", "waiting for data"),
     _seconds("compute_time_s", "compute"),
     Column("time_s", lambda one: one.cost.time_s.mean if one.cost else None, "a step", "s"),
-    Column("energy_j", lambda one: one.energy_j, "energy", "J", last=True),
+    Column("energy_j", lambda one: one.energy_j, "energy", "J"),
     Column("power_w", lambda one: one.cost.power_w if one.cost else None),
     Column("peak_memory_bytes", lambda one: one.run.peak_memory_bytes),
     *_named(_facts, "peak_resident_bytes", "os"),
@@ -361,7 +361,7 @@ TRAININGS: Table[MeasuredRun] = Table(
     Column("started_at", lambda one: one.run.started_at),
     Column("run", lambda one: one.run.id),
     *_named(_facts, "note"),
-    Column("flags", lambda one: "; ".join(one.run.flags), "flags", last=True),
+    Column("flags", lambda one: "; ".join(one.run.flags), "flags"),
 )
 
 
@@ -530,7 +530,6 @@ def run(
         typer.Option(
             "--mode",
             metavar="MODE",
-            autocompletion=options.one_of(*get_args(Mode)),
             help="eager, graph, compile, compile:reduce-overhead, compile:max-autotune, dynamo or "
             "trace; may be repeated.  [default: eager]",
         ),

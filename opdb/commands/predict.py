@@ -19,33 +19,24 @@ from opdb.cli import options
 from opdb.cli.options import words_among
 from opdb.commands import _lazy as lazy
 from opdb.commands._figures import (
-    CONVOLUTIONS,
+    ALONE,
     ENGINES,
     ESTIMATED,
+    FIGURES,
+    LAYERS,
     LINES,
-    OPERATORS,
-    REFUSED,
+    REST,
     SHARES,
-    Convolution,
-    bounded,
     coverage,
     engines_line,
-    estimated_blocks,
-    figure_columns,
     first_rows,
     layers_blocks,
-    layers_document,
     memory_document,
     memory_line,
     misses,
-    missing_blocks,
     prediction_lines,
-    with_reasons,
-    with_status,
 )
-from opdb.derive.runs import RunCost
-from opdb.errors import CannotMeasureError, CheckError, InputError, OpdbError, kept
-from opdb.growth import benched_configurations
+from opdb.errors import CannotMeasureError, CheckError, InputError, OpdbError, kept, raise_all
 from opdb.harvest.finding import (
     database_option,
     find_workload,
@@ -60,7 +51,6 @@ from opdb.predict.figures import Figures, Layers, Rates, check_layered, layers
 from opdb.records import (
     CAPTURED_MODE,
     DECODING,
-    Configuration,
     Device,
     Json,
     Mode,
@@ -69,9 +59,9 @@ from opdb.records import (
 )
 from opdb.spec import ModelSpec, describe, parse_mode, title, workload_columns
 from opdb.summary import checked_request, request_for
-from opdb.tables import MISSING, Column, Report, Rows, Table, interval, quantity
+from opdb.tables import MISSING, Column, Report, Rows, Table, interval
 from opdb.this_host import this_host
-from opdb.units import plural, show, show_duration, show_ratio, show_share
+from opdb.units import show, show_duration, show_ratio, show_share
 
 PANEL = "predict"
 
@@ -90,15 +80,6 @@ class Question:
         return f"{self.model}{size} --mode {self.mode}"
 
 
-FAILURES: Table[tuple[Question, OpdbError]] = Table(
-    Column("model", lambda row: row[0].model),
-    Column("batch_size", lambda row: row[0].said.batch_size),
-    Column("mode", lambda row: row[0].mode),
-    Column("reason", lambda row: str(row[1])),
-)
-"""A question that has no answer, and why."""
-
-
 def _one_algorithm(name: str) -> Algorithm:
     if len(found := algorithms_named([name])) > 1:
         raise InputError(
@@ -106,23 +87,6 @@ def _one_algorithm(name: str) -> Algorithm:
             f"{', '.join(ALGORITHMS)}"
         )
     return found[0]
-
-
-def _amount(option: str, number: str, unit: str) -> Callable[[str], float]:
-    """Return what reads an amount of 0 or more; the example is a number and its unit."""
-
-    def read(text: str) -> float:
-        try:
-            found = float(text)
-        except ValueError:
-            found = math.nan
-        if not (math.isfinite(found) and found >= 0):
-            raise InputError(
-                f"{option} {text!r}: give a number of 0 or more, such as {number} ({unit})"
-            )
-        return found
-
-    return read
 
 
 @dataclass(frozen=True)
@@ -179,7 +143,7 @@ class Conditions:
         typer.Option(
             "--price",
             metavar="AMOUNT",
-            parser=_amount("--price", "2.5", "an hour"),
+            min=0,
             help="What an hour of the GPU costs, in any currency: adds the rent of a million "
             "samples.",
         ),
@@ -189,7 +153,7 @@ class Conditions:
         typer.Option(
             "--electricity-price",
             metavar="AMOUNT",
-            parser=_amount("--electricity-price", "0.3", "a kWh"),
+            min=0,
             help="What a kWh costs, in any currency: adds what the board's energy costs.",
         ),
     ] = None
@@ -198,13 +162,16 @@ class Conditions:
         typer.Option(
             "--carbon",
             metavar="GRAMS",
-            parser=_amount("--carbon", "380", "grams a kWh"),
+            min=0,
             help="Grams of CO2 a kWh: adds the CO2 of the board's energy.",
         ),
     ] = None
 
     def __post_init__(self) -> None:
         check_share("--target", self.target)
+        for price in (self.price, self.electricity_price, self.carbon):
+            if price is not None and not 0 <= price < math.inf:
+                raise InputError(f"a price of {price:g}: give a number of 0 or more")
         if self.top is not None and not self.layers:
             raise InputError(f"--top {self.top} is about layers: add --layers")
 
@@ -231,18 +198,15 @@ class Predicted(Report):
     """What a pass of a model takes: time, energy, power, each with what it rests on.
 
     `answer` holds the prediction and, where the same board ran the model, the measured truth.
-    `convolutions` are there where an algorithm is named, `layers` where they are asked
-    for. `gpu_seconds` is what `how_to_measure` is likely to take on one device. `on_host` is
-    what a pass that waits for its host takes on this machine's, where that was calibrated.
+    `layers` are there where they are asked for. `on_host` is what a pass that waits for its host
+    takes on this machine's, where that was calibrated.
     """
 
     question: Question
     answer: lazy.predictor.Answer
     conditions: Conditions = field(default_factory=Conditions)
-    convolutions: Sequence[Convolution] = ()
     layers: Layers | None = None
     database: Sequence[str] = ()
-    gpu_seconds: float | None = None
     on_host: lazy.predictor.OnHost | None = None
 
     @property
@@ -272,26 +236,33 @@ class Predicted(Report):
 
     @property
     def how_to_measure(self) -> str:
-        """The commands that measure what the prediction lacks; empty where it lacks nothing.
+        """The command that measures what the prediction lacks; empty where it lacks nothing.
 
-        What an algorithm refuses cannot be measured. What a model is compiled to has no name of its
-        own, so that its kinds are benched; a module that Python holds has none.
+        What a model is compiled to has no name of its own, so that its kinds are benched; a module
+        that Python holds has none.
         """
-        if self.question.said.built_by is not None:
+        lacking = [
+            each.configuration for each in (*self.prediction.estimated, *self.prediction.missing)
+        ]
+        kinds = dict.fromkeys(each.kind for each in lacking if each.key not in self.answer.refused)
+        if not kinds or self.question.said.built_by is not None:
             return ""
-        algorithm, forced = self.conditions.algorithm, self.conditions.forced
-        lacking = [configuration.kind for configuration in lacking_in(self.answer)]
-        by_algorithm = [kind for kind in lacking if forced and is_forcible(kind)]
-        model = [self.question.model, *self.question.said.as_arguments(), *self.database]
-        of_model = ["opdb", "bench", "--model", *model]
-        commands = []
-        if self.prediction.workload.compiled_for is not None and lacking:
-            commands.append(["opdb", "bench", *dict.fromkeys(lacking)])
-        elif len(by_algorithm) < len(lacking):
-            commands.append(of_model)
-        if by_algorithm and algorithm is not None:
-            commands.append([*of_model, "--algorithm", algorithm.slug])
-        return "; ".join(map(shlex.join, commands))
+        asked, algorithm = [*kinds], self.conditions.algorithm
+        if self.prediction.workload.compiled_for is None:
+            asked = ["--model", self.question.model, *self.question.said.as_arguments()]
+        if algorithm is not None and algorithm.is_forced and any(map(is_forcible, kinds)):
+            asked += ["--algorithm", algorithm.slug]
+        return shlex.join(["opdb", "bench", *asked, *self.database])
+
+    @property
+    def heading(self) -> str:
+        """What was asked, the board that it is predicted for, and what is left out."""
+        found, by, lacks = self.prediction, self.conditions.algorithm, shortfall(self.prediction)
+        under = "" if by is None else f"convolutions by {by.name}, "
+        return (
+            f"{title(found.workload)}, {found.mode}, {under}on {found.device.name} ({found.board})"
+            + ("" if lacks is None else f": {lacks}")
+        )
 
     def operators(self) -> list[dict[str, Json]]:
         """Return each configuration of the pass as data, the longest first.
@@ -299,7 +270,18 @@ class Predicted(Report):
         `status` is measured, estimated or missing; shares are of the pass's time and energy, and
         `count` says how many calls there are.
         """
-        return [OPERATORS.document(row) for row in with_status(self.prediction)]
+        found = self.prediction
+        status = dict.fromkeys((each.configuration.key for each in found.estimated), "estimated")
+        status |= dict.fromkeys((each.configuration.key for each in found.missing), "missing")
+        every = {s.configuration.key: s for s in (*found.parts, *found.estimated, *found.missing)}
+        return [
+            {
+                **SHARES.document(share),
+                "what": share.configuration.title,
+                "status": status.get(share.configuration.key, "measured"),
+            }
+            for share in sorted(every.values(), key=lambda share: share.share_time, reverse=True)
+        ]
 
     def rows(self) -> list[dict[str, Json]]:
         return self.operators()
@@ -321,50 +303,44 @@ class Predicted(Report):
         found, algorithm = PREDICTIONS.document(self), self.conditions.algorithm
         if algorithm is not None:
             found["algorithm"] = algorithm.name
-            found["convolutions"] = CONVOLUTIONS.documents(self.convolutions)
-            missing = with_reasons(self.prediction.missing, self.answer.refused)
-            found["missing"] = REFUSED.documents(missing)
+            found["missing"] = [
+                {**SHARES.document(each), "reason": self.answer.refused.get(each.configuration.key)}
+                for each in self.prediction.missing
+            ]
         if self.layers is not None:
-            found |= layers_document(self.layers)
+            found["layers"] = LAYERS.documents(self.layers.layers)
+            found["rest"] = REST.documents(self.layers.rest)
         return found
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
-        answer, by = self.answer, self.conditions.algorithm
-        prediction, lacks = answer.prediction, shortfall(answer.prediction)
-        under = "" if by is None else f"convolutions by {by.name}, "
-        yield (
-            f"{title(prediction.workload)}, {prediction.mode}, {under}"
-            f"on {prediction.device.name} ({prediction.board})"
-            + ("" if lacks is None else f": {lacks}")
-        )
+        answer, prediction = self.answer, self.prediction
+        yield self.heading
         yield memory_line(answer.memory)
         if prediction.workload.phase in DECODING:
-            yield engines_line(answer.memory_rate, answer.bandwidth_bound_s)
-        alone = LINES.without("measured", "predicted / measured")
+            yield engines_line(answer.bandwidth_bound_s)
         yield Rows(
-            alone if answer.measured is None else LINES, prediction_lines(answer, self.figures)
+            ALONE if answer.measured is None else LINES, prediction_lines(answer, self.figures)
         )
-        if answer.measured is not None and answer.measured.is_uneven:
-            apart = show_share(answer.measured.spread)
-            yield f"measured: no three repeats agree within 3 %, those that count are {apart} apart"
-        if answer.measured is not None and answer.measured.slowdown is not None:
-            yield f"host: when this was measured, it took {answer.measured.slowdown.words}"
         if self.on_host is not None:
-            yield _on_host(self.on_host)
+            yield (
+                f"on this host, which takes {self.on_host.factor:.2f} times as long as that "
+                f"board's: {show(self.on_host.time_s, 's')} in quiet moments"
+            )
         yield (
             f"coverage: calls {show_share(prediction.coverage_calls)}, "
             f"time {show_share(prediction.coverage_time)}, "
             f"energy {show_share(prediction.coverage_energy)}"
         )
-        if self.convolutions and by is not None:
-            yield f"convolutions by {by.name}, a call as it was benched:"
-            yield from first_rows(CONVOLUTIONS, self.convolutions)
-        yield from estimated_blocks(prediction.estimated)
-        yield from missing_blocks(prediction.missing)
+        if prediction.estimated:
+            yield "estimated from operators that were measured:"
+            yield from first_rows(ESTIMATED, prediction.estimated)
+        if prediction.missing:
+            yield "not measured and not estimated (shares from FLOPs and bytes):"
+            yield from first_rows(SHARES, prediction.missing)
         for each in prediction.notes:
             yield f"note: {each}"
-        if commands := self.how_to_measure:
-            yield f"{_rested_on(self)}: {commands}"
+        if command := self.how_to_measure:
+            yield f"to measure what is missing, on the device: {command}"
         if self.layers is not None:
             yield from layers_blocks(self.layers, self.conditions.top)
         if self.conditions.target is not None and not self.why_missed:
@@ -375,17 +351,23 @@ class Predicted(Report):
 class Compared(Report):
     """Several predictions beside each other, and why other questions have no answer."""
 
-    predicted: Sequence[Predicted]
-    failures: Sequence[tuple[Question, OpdbError]] = ()
+    questions: Sequence[Question]
+    answers: Sequence[Predicted | OpdbError]
+
+    @property
+    def predicted(self) -> list[Predicted]:
+        return [each for each in self.answers if isinstance(each, Predicted)]
+
+    @property
+    def failures(self) -> list[tuple[Question, OpdbError]]:
+        both = zip(self.questions, self.answers, strict=True)
+        return [(question, each) for question, each in both if isinstance(each, OpdbError)]
 
     def check(self) -> None:
-        if self.failures:
-            whole = len(self.predicted) + len(self.failures)
-            reasons = "\n".join(f"  {question.words}: {error}" for question, error in self.failures)
-            raise InputError(f"{len(self.failures)} of {whole} predictions failed\n{reasons}")
-        missed = [f"{_name(each)}: {each.why_missed}" for each in self.predicted if each.why_missed]
+        raise_all([error for _, error in self.failures], "shown")
+        missed = [each for each in self.predicted if each.why_missed]
         if missed:
-            raise CheckError("; ".join(missed))
+            raise CheckError("; ".join(f"{p.question.words}: {p.why_missed}" for p in missed))
 
     def rows(self) -> list[dict[str, Json]]:
         return [PREDICTIONS.document(each) for each in self.predicted]
@@ -393,7 +375,15 @@ class Compared(Report):
     def to_dict(self) -> dict[str, Json]:
         return {
             "rows": PREDICTIONS.documents(self.predicted),
-            "failures": FAILURES.documents(self.failures),
+            "failures": [
+                {
+                    "model": question.model,
+                    "batch_size": question.said.batch_size,
+                    "mode": question.mode,
+                    "reason": str(error),
+                }
+                for question, error in self.failures
+            ],
         }
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
@@ -411,11 +401,6 @@ class Compared(Report):
                 if column.title and all(column.cell(each) == MISSING for each in self.predicted)
             ]
             yield Rows(PREDICTIONS.without(*empty), self.predicted)
-
-
-def _name(found: Predicted) -> str:
-    workload, mode = found.prediction.workload, found.prediction.mode
-    return f"{workload.name}, {describe(workload)}, {mode}"
 
 
 FITS = {True: "yes", False: "no", None: MISSING}
@@ -448,23 +433,8 @@ ON_HOST: Table[lazy.predictor.OnHost] = Table(
 """What a pass takes on this machine's host, in quiet moments."""
 
 
-def _on_host(found: lazy.predictor.OnHost) -> str:
-    return (
-        f"on this host, which takes {found.factor:.2f} times as long as that board's: "
-        f"{show(found.time_s, 's')} in quiet moments"
-    )
-
-
-def _measured(run: RunCost | None) -> str:
-    if run is None:
-        return MISSING
-    return show(run.time_s.mean, "s") + (", uneven" if run.is_uneven else "")
-
-
-def _ratio(one: Predicted) -> str:
-    answer = one.answer
-    energy = "; energy outside" if answer.inside_energy is False else ""
-    return show_ratio(answer.attribution_time, answer.inside_time) + energy
+def _figures(one: Predicted) -> Figures:
+    return one.figures
 
 
 PREDICTIONS: Table[Predicted] = Table(
@@ -474,79 +444,52 @@ PREDICTIONS: Table[Predicted] = Table(
     Column("setting", lambda one: dict(one.answer.setting)),
     Column("mode", lambda one: one.prediction.mode, title="mode"),
     Column("complete", lambda one: one.prediction.complete),
-    quantity(
-        "time_s",
-        "s",
-        lambda one: one.figures.time_s,
-        title="time",
-        text=lambda one: bounded(one.figures, one.figures.time_s, "s"),
-    ),
+    FIGURES[0].column(_figures),
     interval("s", lambda one: one.figures.time_s),
-    quantity(
-        "energy_j",
-        "J",
-        lambda one: one.figures.energy_j,
-        title="energy",
-        text=lambda one: bounded(one.figures, one.figures.energy_j, "J"),
-    ),
+    *(each.column(_figures) for each in FIGURES[1:]),
     Column("power_w", lambda one: one.prediction.power_w, title="power", unit="W"),
-    Column(
-        "coverage",
-        lambda one: coverage(one.prediction),
-        title="coverage",
-        text=lambda one: show_share(one.prediction.coverage_time),
-        last=True,
-    ),
+    Column("samples", lambda one: one.figures.samples),
+    Column("tokens", lambda one: one.figures.tokens),
     Column("target", lambda one: one.conditions.target),
     Column("target_met", lambda one: None if one.conditions.target is None else not one.why_missed),
-    Column("measured", lambda one: one.answer.measured and MEASURED.document(one.answer)),
     Column("on_host", lambda one: one.on_host and ON_HOST.document(one.on_host)),
     Column("missing", lambda one: SHARES.documents(one.prediction.missing)),
     Column("estimated", lambda one: ESTIMATED.documents(one.prediction.estimated)),
     Column("how_to_measure", lambda one: one.how_to_measure),
-    Column("gpu_seconds_to_measure", lambda one: one.gpu_seconds),
     Column("unsupported", lambda one: dict(one.prediction.workload.unsupported)),
-    Column(
-        "fits",
-        lambda one: one.answer.memory.fits,
-        title="fits",
-        text=lambda one: FITS[one.answer.memory.fits],
-        last=True,
-    ),
+    Column("memory", lambda one: memory_document(one.answer.memory)),
+    Column("notes", lambda one: list(one.prediction.notes)),
     Column(
         "bandwidth_bound_s",
         lambda one: one.answer.bandwidth_bound_s,
         title="bandwidth bound",
         unit="s",
     ),
-    Column("memory", lambda one: memory_document(one.answer.memory)),
-    Column("notes", lambda one: list(one.prediction.notes)),
-    *figure_columns(lambda one: one.figures),
-    Column(title="measured", text=lambda one: _measured(one.answer.measured), last=True),
-    Column(title="predicted / measured", text=_ratio, last=True),
+    Column(
+        "coverage",
+        lambda one: coverage(one.prediction),
+        title="coverage",
+        text=lambda one: show_share(one.prediction.coverage_time),
+    ),
+    Column(
+        "fits",
+        lambda one: one.answer.memory.fits,
+        title="fits",
+        text=lambda one: FITS[one.answer.memory.fits],
+    ),
+    Column(
+        "measured",
+        lambda one: one.answer.measured and MEASURED.document(one.answer),
+        title="measured",
+        text=lambda one: show(
+            one.answer.measured.time_s.mean if one.answer.measured else None, "s"
+        ),
+    ),
+    Column(
+        title="predicted / measured",
+        text=lambda one: show_ratio(one.answer.attribution_time, one.answer.inside_time),
+    ),
 )
-
-
-def lacking_in(answer: lazy.predictor.Answer) -> list[Configuration]:
-    """Return what a bench would measure: what is estimated or missing, and no algorithm refuses."""
-    found = answer.prediction
-    benched = benched_configurations([found.workload]).keys() - answer.refused.keys()
-    lacking = (share.configuration for share in (*found.estimated, *found.missing))
-    return [each for each in lacking if each.key in benched]
-
-
-def _rested_on(found: Predicted) -> str:
-    """Say how much of the time is measured and estimated, and what measuring the rest takes."""
-    prediction = found.prediction
-    shares = {
-        "measured": prediction.coverage_time,
-        "estimated": sum(share.share_time for share in prediction.estimated),
-        "missing": sum(share.share_time for share in prediction.missing),
-    }
-    said = ", ".join(f"{show_share(share)} {name}" for name, share in shares.items() if share)
-    lacking = plural(len(lacking_in(found.answer)), "configuration")
-    seconds = "" if found.gpu_seconds is None else f", about {found.gpu_seconds:.0f} GPU-seconds"
-    return f"time: {said}; to measure what is missing, on the device ({lacking}{seconds})"
 
 
 Tell = Callable[[str], None]
@@ -598,8 +541,7 @@ def mode_for(mode: str | None, conditions: Conditions) -> Mode:
 def ask_one(
     question: Question, conditions: Conditions, *, db: str | None = None, tell: Tell | None = None
 ) -> Predicted:
-    """Answer one question; what is wrong with it is said before a database is opened."""
-    check_question(question, conditions)
+    """Answer one question."""
     with opened(db, conditions, tell) as asking:
         return asking.predicted(question)
 
@@ -610,34 +552,16 @@ def ask_all(
     *,
     db: str | None = None,
     tell: Tell | None = None,
-) -> Compared:
-    """Answer several questions; one that fails does not stop the others."""
-    predicted: list[Predicted] = []
-    failures: list[tuple[Question, OpdbError]] = []
+) -> list[Predicted | OpdbError]:
+    """Answer several questions; one that fails has its error, and does not stop the others."""
+    found: list[Predicted | OpdbError] = []
     with opened(db, conditions, tell) as asking:
         for question in questions:
             errors: list[OpdbError] = []
             with kept(errors, question.model, CannotMeasureError):
-                check_question(question, conditions)
-                predicted.append(asking.predicted(question))
-            failures += [(question, error) for error in errors]
-    return Compared(predicted, failures)
-
-
-def check_question(question: Question, conditions: Conditions) -> None:
-    """Check a question as far as that needs no database."""
-    if question.said.built_by is not None:
-        lazy.predictor.check_mode(question.mode, lazy.predictor.PLAIN_MODES)
-        if conditions.layers:
-            raise InputError("layers are known of a model that has a name; predict it by that")
-        return
-    request = request_for(question.model, question.said)
-    if conditions.algorithm is not None and conditions.forced:
-        lazy.predictor.check_forced(
-            conditions.algorithm.name, request.name, question.mode, request.phase
-        )
-    lazy.predictor.check_mode(question.mode)
-    lazy.predictor.check_compiled(request.name, question.mode, request.phase, request.autocast)
+                found.append(asking.predicted(question))
+            found += errors
+    return found
 
 
 def check_named(store: lazy.store.Store, device: str | None, board: str | None) -> None:
@@ -690,13 +614,6 @@ class Asking:
         self._tell, self._board = tell, board
         self._stored = cache(store.workloads)
 
-    def board(self, question: Question) -> str:
-        """Return the board (UUID) that a question is answered for."""
-        if self._board is not None:
-            return self._board
-        between = self._between(question, None)
-        return self.answer(question).prediction.board if between is None else between[1]
-
     def answer(self, question: Question, board: str | None = None) -> lazy.predictor.Answer:
         """Answer a question, its model harvested where it is not stored.
 
@@ -704,9 +621,13 @@ class Asking:
         """
         store, mode, board = self._store, question.mode, self._board or board
         if question.said.built_by is not None:
+            lazy.predictor.check_mode(mode, lazy.predictor.PLAIN_MODES)
+            if self._conditions.layers:
+                raise InputError("layers are known of a model that has a name; predict it by that")
             found = Stored(lazy.passes.harvest_in_both(question.said))
             workload = replace(found.in_mode(mode), name=question.model)
             return self.predictor.answer(workload, mode, board)
+        self._check(question)
         between = self._between(question, board)
         if between is not None:
             return self.predictor.answer(between[0], mode, between[1])
@@ -716,40 +637,31 @@ class Asking:
             self._tell(line)
         return self.predictor.answer(found.in_mode(mode), mode, board)
 
+    def _check(self, question: Question) -> None:
+        request, algorithm = request_for(question.model, question.said), self._conditions.algorithm
+        if algorithm is not None and algorithm.is_forced:
+            lazy.predictor.check_forced(algorithm.name, request.name, question.mode, request.phase)
+        lazy.predictor.check_mode(question.mode)
+        lazy.predictor.check_compiled(request.name, question.mode, request.phase, request.autocast)
+
     def predicted(self, question: Question) -> Predicted:
         """Answer a question, with all that the conditions ask for beside the prediction."""
         answer, asked = self.answer(question), self._conditions
-        named = asked.algorithm is not None
         return Predicted(
             question,
             answer,
             asked,
-            _convolutions(self.predictor, answer) if named else (),
             self._layers(question, answer) if asked.layers else None,
             database_option(self._store),
-            self._gpu_seconds(lacking_in(answer)),
             self._on_host(answer),
         )
 
     def _on_host(self, answer: lazy.predictor.Answer) -> lazy.predictor.OnHost | None:
-        if answer.prediction.mode == CAPTURED_MODE or self._host is None:
+        host = self._store.host_calibration(this_host().id)
+        if host is None or answer.prediction.mode == CAPTURED_MODE:
             return None
-        return self.predictor.on_host(answer.prediction, self._host)
-
-    @cached_property
-    def _host(self) -> lazy.predictor.CalibratedHost | None:
-        """This machine's host as it was calibrated last; None where it never was."""
-        found = self._store.host_calibration(this_host().id)
-        return None if found is None else lazy.predictor.CalibratedHost(self._store, found)
-
-    def _gpu_seconds(self, lacking: Sequence[Configuration]) -> float | None:
-        if not lacking:
-            return None
-
-        known = lazy.survey.prices(
-            self._store, self.predictor.device.slug, {c.kind for c in lacking}
-        )
-        return sum(map(known.of, lacking))
+        calibrated = lazy.predictor.CalibratedHost(self._store, host)
+        return self.predictor.on_host(answer.prediction, calibrated)
 
     def _between(self, question: Question, board: str | None) -> tuple[Workload, str] | None:
         """Return a pass of a generation as measured or between measured ones, and their board.
@@ -775,14 +687,6 @@ class Asking:
         return layers(prediction, found.calls)
 
 
-def _convolutions(
-    predictor: lazy.predictor.Predictor, answer: lazy.predictor.Answer
-) -> list[Convolution]:
-    shares = [s for s in answer.prediction.parts if is_forcible(s.configuration.kind)]
-    costs = predictor.costs_on(answer.prediction.board, [s.configuration for s in shares])
-    return [(share, costs[share.configuration.key]) for share in shares]
-
-
 def run(
     models: Annotated[list[str], options.models("Names of models, or summary files of one.")],
     mode: Annotated[
@@ -790,7 +694,6 @@ def run(
         typer.Option(
             "--mode",
             metavar="MODE…",
-            autocompletion=options.predicted_modes,
             help="How work is issued: eager, graph, compile or compile:reduce-overhead.  "
             "[default: eager; graph where --algorithm forces one]",
         ),
@@ -808,8 +711,8 @@ def run(
     Several models, modes (--mode eager graph) or batch sizes (-b 1 32) come in one table; one that
     fails does not stop the others, and the exit status is then 2.
 
-    With --algorithm convolutions cost what opdb bench conv2d --algorithm measured, each is shown,
-    and what opdb sweep ran under that algorithm is the truth. What it cannot run is missing.
+    With --algorithm convolutions cost what opdb bench conv2d --algorithm measured, and what opdb
+    sweep ran under that algorithm is the truth. What it cannot run is missing.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # estimates multiply small matrices
     named, texts, sizes = words_among(models, mode, batch_sizes)
@@ -829,5 +732,5 @@ def run(
     if len(asked) == 1:
         found = ask_one(asked[0], conditions, db=out.db, tell=out.note)
     else:
-        found = ask_all(asked, conditions, db=out.db, tell=out.note)
+        found = Compared(asked, ask_all(asked, conditions, db=out.db, tell=out.note))
     out.answer(found)

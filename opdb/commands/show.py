@@ -26,7 +26,6 @@ from opdb.commands.predict import (
     Conditions,
     Question,
     Tell,
-    check_question,
     mode_for,
     opened,
     predicting,
@@ -122,7 +121,7 @@ COSTS: Table[Shown] = Table(
     Column("kind", lambda row: row.configuration.title, title="kind"),
     Column("configuration", lambda row: row.configuration.key),
     Column(title="configuration", text=lambda row: row.configuration.key[:KEY_DIGITS]),
-    Column("what", _what, title="what", last=True),
+    Column("what", _what, title="what"),
     Column("status", lambda row: "estimated" if row.cost.is_estimated else "measured"),
     Column("calls", lambda row: row.calls, title="calls"),
     Column("share_time", lambda row: row.share_time, title="of time", unit=SHARE),
@@ -232,7 +231,6 @@ def _of_kind(what: str, conditions: Conditions, db: str | None, *, is_key: bool)
 def _of_model(
     question: Question, conditions: Conditions, db: str | None, tell: Tell | None
 ) -> Showing:
-    check_question(question, conditions)
     with opened(db, conditions, tell) as asking:
         prediction, predictor = asking.answer(question).prediction, asking.predictor
         given = [share.configuration for share in prediction.parts]

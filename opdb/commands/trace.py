@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +17,16 @@ from typing import Annotated, Any
 import typer
 
 from opdb.cli import console, options
+from opdb.commands._figures import ALONE, prediction_lines
 from opdb.commands.predict import Common, Conditions, Predicted, Question, Tell, ask_one, mode_for
 from opdb.errors import NothingMeasuredError
 from opdb.files import check_writable
 from opdb.kinds import get_kind
 from opdb.memory import bytes_moved
-from opdb.predict.compose import Prediction, Schedule, Slot, shortfall
+from opdb.predict.compose import Prediction, Schedule, Slot
 from opdb.records import Json
-from opdb.spec import ModelSpec, describe, identity, title
-from opdb.tables import Column, Report, Rows, Table, escaped
+from opdb.spec import ModelSpec, describe, identity
+from opdb.tables import Report, Rows, escaped
 from opdb.units import MICRO, plural
 
 PANEL = "predict"
@@ -46,7 +46,6 @@ GAP_S = 1e-12
 """A shorter gap between two slices is one of rounding."""
 
 WAITS = "waits for the host"
-CONTAINERS = "containers of modules"
 
 
 def _chrome_trace(found: Prediction, schedule: Schedule) -> dict[str, Json]:
@@ -66,7 +65,7 @@ def _chrome_trace(found: Prediction, schedule: Schedule) -> dict[str, Json]:
             *_names(found, schedule),
             _whole(found, schedule),
             *_host_events(schedule),
-            *_device_events(found, schedule),
+            *_device_events(schedule),
             *_power_events(schedule),
         ],
     }
@@ -95,21 +94,15 @@ def _about(found: Prediction) -> dict[str, Json]:
 
 
 def _names(found: Prediction, schedule: Schedule) -> Iterator[Event]:
-    """Yield the names of processes and threads, in the order in which they are to be shown."""
     tracks = [
         (PASS, f"{found.device.name} (predicted)", "pass"),
         (DEVICE, f"{found.device.name} (predicted)", "device queue"),
     ]
-    if found.device.type != "cpu":
+    if schedule.issued:
         tracks.insert(0, (HOST, "host (predicted)", "host queue"))
-    for order, (track, process, thread) in enumerate(tracks):
+    for track, process, thread in tracks:
         for name, value in (("process_name", process), ("thread_name", thread)):
             yield {"ph": "M", "ts": 0, **track, "name": name, "args": {"name": value}}
-        for name in ("process_sort_index", "thread_sort_index"):
-            yield {"ph": "M", "ts": 0, **track, "name": name, "args": {"sort_index": order}}
-    if found.device.type != "cpu" and not schedule.issued:
-        name = "launch of the CUDA graph"
-        yield {"ph": "i", "s": "t", "ts": 0, **HOST, "cat": "cpu_op", "name": name, "args": {}}
 
 
 def _whole(found: Prediction, schedule: Schedule) -> Event:
@@ -138,23 +131,29 @@ def _host_events(schedule: Schedule) -> Iterator[Event]:
             yield {"ph": "f", "bp": "e", "ts": span.device_start_s / MICRO, **DEVICE, **arrow}
 
 
-def _device_events(found: Prediction, schedule: Schedule) -> Iterator[Event]:
-    """Yield a slice a call that the device works on, and one each time it waits."""
-    waits = CONTAINERS if found.device.type == "cpu" else WAITS
+def _stretches(schedule: Schedule) -> Iterator[tuple[int, Slot | None, tuple[float, float]]]:
+    """Yield what the device does, one after the other: a call, with its number, or waiting."""
     free_s = schedule.start_s
     for number, slot in enumerate(schedule.slots, start=1):
-        if not slot.runs:
+        if slot.runs:
+            start_s, end_s = slot.span.device_start_s, slot.span.device_end_s
+            if start_s - free_s > GAP_S:
+                yield 0, None, (free_s, start_s)
+            yield number, slot, (start_s, end_s)
+            free_s = end_s
+    if schedule.end_s - free_s > GAP_S:
+        yield 0, None, (free_s, schedule.end_s)
+
+
+def _device_events(schedule: Schedule) -> Iterator[Event]:
+    """Yield a slice a call that the device works on, and one each time it waits."""
+    for number, slot, within_s in _stretches(schedule):
+        if slot is None:
+            yield _slice(DEVICE, "wait", WAITS, within_s, {})
             continue
-        start_s, end_s = slot.span.device_start_s, slot.span.device_end_s
-        if start_s - free_s > GAP_S:
-            yield _slice(DEVICE, "wait", waits, (free_s, start_s), {})
         args = {"device": 0, "context": 1, "stream": STREAM, "correlation": number}
         args |= {"External id": number, **_cost_of(slot, schedule)}
-        title = slot.call.configuration.title
-        yield _slice(DEVICE, "kernel", title, (start_s, end_s), args)
-        free_s = end_s
-    if schedule.end_s - free_s > GAP_S:
-        yield _slice(DEVICE, "wait", waits, (free_s, schedule.end_s), {})
+        yield _slice(DEVICE, "kernel", slot.call.configuration.title, within_s, args)
 
 
 def _cost_of(slot: Slot, schedule: Schedule) -> dict[str, Json]:
@@ -181,21 +180,14 @@ def _cost_of(slot: Slot, schedule: Schedule) -> dict[str, Json]:
 
 def _power_events(schedule: Schedule) -> Iterator[Event]:
     """Yield the power of the board during each slice: base power where a call has no energy."""
-    if schedule.base_power_w is None:
+    base_w = schedule.base_power_w
+    if base_w is None:
         return
-    at_s: list[tuple[float, float]] = []
-    free_s = schedule.start_s
-    for slot in filter(lambda slot: slot.runs, schedule.slots):
-        if slot.span.device_start_s - free_s > GAP_S:
-            at_s.append((free_s, schedule.base_power_w))
-        known_w = _power_w(slot, schedule)
-        power_w = schedule.base_power_w if known_w is None else known_w
-        at_s.append((slot.span.device_start_s, power_w))
-        free_s = slot.span.device_end_s
-    if schedule.end_s - free_s > GAP_S:
-        at_s.append((free_s, schedule.base_power_w))
-    at_s.append((schedule.end_s, schedule.base_power_w))
-    for time_s, power_w in at_s:
+    at_s = []
+    for _, slot, (start_s, _) in _stretches(schedule):
+        known_w = None if slot is None else _power_w(slot, schedule)
+        at_s.append((start_s, base_w if known_w is None else known_w))
+    for time_s, power_w in [*at_s, (schedule.end_s, base_w)]:
         yield {
             "ph": "C", "ts": time_s / MICRO, **DEVICE, "name": "board power",
             "args": {"W": power_w},
@@ -235,27 +227,9 @@ def _shapes(inputs: list[Json]) -> str:
     return ", ".join(found)
 
 
-@dataclass(frozen=True)
-class Track:
-    """A row of the summary: slices of a track, the time that they take (s), and its energy (J)."""
-
-    name: str
-    slices: int | None
-    time_s: float
-    energy_j: float | None
-
-
-TRACKS: Table[Track] = Table(
-    Column("track", lambda row: row.name, title=""),
-    Column("slices", lambda row: row.slices, title="slices"),
-    Column("time_s", lambda row: row.time_s, title="time", unit="s"),
-    Column("energy_j", lambda row: row.energy_j, title="energy", unit="J"),
-)
-
-
 @dataclass(frozen=True, repr=False)
 class Traced(Report):
-    """The trace of a prediction; printed, what is on its tracks."""
+    """The trace of a prediction; printed, what the pass takes."""
 
     predicted: Predicted
 
@@ -271,47 +245,15 @@ class Traced(Report):
         return as_bytes(self.trace(), compressed=compressed)
 
     def to_dict(self) -> dict[str, Json]:
-        found = self.predicted.prediction
-        return {
-            **identity(found.workload),
-            "device": found.device.slug,
-            "board": found.board,
-            "mode": found.mode,
-            "complete": found.complete,
-            "tracks": TRACKS.documents(self.tracks()),
-        }
-
-    def tracks(self) -> list[Track]:
-        """Return what is on the tracks; the last three belong to the device."""
-        found, schedule = self.predicted.prediction, self.schedule
-        runs = [slot for slot in schedule.slots if slot.runs]
-        busy_s = math.fsum(slot.device_s for slot in runs)
-        waiting_s = max(schedule.end_s - schedule.start_s - busy_s, 0.0)
-        base_w = schedule.base_power_w if found.energy_j is not None else None
-        waiting_j = None if base_w is None else base_w * waiting_s
-        busy_j = None if found.energy_j is None else found.energy_j - (waiting_j or 0.0)
-        assert found.time_s is not None
-        rows = [
-            Track("device works", len(runs), busy_s, busy_j),
-            Track("device waits", None, waiting_s, waiting_j),
-            Track("whole pass", None, found.time_s, found.energy_j),
-        ]
-        if schedule.issued:
-            issued_s = math.fsum(s.span.host_end_s - s.span.host_start_s for s in schedule.slots)
-            rows.insert(0, Track("host issues", len(schedule.slots), issued_s, None))
-        return rows
+        return _about(self.predicted.prediction)
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
         found = self.predicted.prediction
-        lacks = shortfall(found)
-        yield (
-            f"{title(found.workload)}, {found.mode}, on {found.device.name} ({found.board})"
-            + ("" if lacks is None else f": {lacks}")
-        )
+        yield self.predicted.heading
         if found.lacking:
             count = sum(share.count for share in found.lacking)
             yield f"not in the trace: {plural(count, 'call')} without a cost"
-        yield Rows(TRACKS, self.tracks())
+        yield Rows(ALONE, prediction_lines(self.predicted.answer, self.predicted.figures)[:3])
 
 
 def trace(
@@ -332,11 +274,9 @@ def trace(
     found = ask_one(question, conditions, db=db, tell=tell)
     prediction = found.prediction
     if prediction.time_s is None or not prediction.workload.calls:
-        how = f"; to measure it, on the device: {found.how_to_measure}"
         raise NothingMeasuredError(
             f"{prediction.workload.name}, {describe(prediction.workload)}: no call has a cost on "
             f"{prediction.device.slug}, so there is nothing to trace"
-            + (how if found.how_to_measure else "")
         )
     return Traced(found)
 

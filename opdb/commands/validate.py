@@ -565,7 +565,6 @@ def run(
         typer.Option(
             "--mode",
             metavar="MODE…",
-            autocompletion=options.predicted_modes,
             help="Runs in these modes alone, as in compile,graph.  [default: all predicted ones]",
         ),
     ] = None,

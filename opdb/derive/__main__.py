@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from opdb.cli import main, options
-from opdb.cli.console import progress, show
+from opdb.cli.console import Terminal, show
 from opdb.errors import CheckError
 from opdb.predict.predictor import choose_device
 from opdb.records import Board
@@ -49,7 +49,7 @@ def run(
         slug = None if device is None else choose_device(store, device).slug
         boards = store.boards(slug)
         found = []
-        with progress(len(boards), "derive", quiet=quiet) as shown:
+        with Terminal(quiet=quiet).progress(len(boards), "derive") as shown:
             for board in boards:
                 shown.doing(board.uuid)
                 one = derived(store, board.uuid)

@@ -338,15 +338,6 @@ class Predictor(BoardData):
 
     # What is known of the device
 
-    def apart(self, board: str, origin: str) -> dict[str, float | None]:
-        """Return how many times as much as the board `origin` another one takes, by anchors."""
-        by = self.factors(board, origin)
-        return {
-            "time": None if by.time is None else by.time.value,
-            "dynamic_energy": None if by.dynamic_energy is None else by.dynamic_energy.value,
-            "base_power": by.base_power,
-        }
-
     def estimated(self, configurations: Sequence[Configuration]) -> dict[str, Cost]:
         """Return estimates of configurations, by key, as for the board that measured most.
 

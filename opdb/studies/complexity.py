@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from opdb.cli import console, options
-from opdb.cli.console import progress, save
+from opdb.cli.console import Terminal, save
 from opdb.cli.options import batch_sizes_among
 from opdb.errors import OpdbError, kept, raise_all
 from opdb.files import check_writable
@@ -291,7 +291,7 @@ def run(
 def _count(requests: list[ModelSpec], *, quiet: bool) -> tuple[Complexities, list[OpdbError]]:
     found = []
     errors: list[OpdbError] = []
-    with progress(len(requests), "count", quiet=quiet) as shown:
+    with Terminal(quiet=quiet).progress(len(requests), "count") as shown:
         for request in requests:
             shown.doing(f"{request.name} {describe(request)}")
             with kept(errors, request.name):

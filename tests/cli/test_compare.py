@@ -51,33 +51,11 @@ def test_both_sides_are_of_one_board_where_one_measured_both(
     found = json.loads(ran.out)
     [board] = {row["board"] for row in found["rows"]}
     assert board in {each.board for each in alone}
-    [difference] = found["differences"]
-    assert difference["boards"] is None
     for row, model in zip(found["rows"], models, strict=True):
         own = api.predict(
             model, batch_size=32, mode="graph", db=db, conditions=api.Conditions(board=board)
         )
         assert row["energy_j"]["value"] == own.energy_j
-
-
-def test_boards_that_differ_are_told_by_their_factors(opdb: Opdb, db: str) -> None:
-    """No board measured both models; and two boards that are named."""
-    asked = ("-b", 32, "--mode", "graph", "--db", db)
-    with api.open_store(db) as store:
-        predictor = api.Predictor(store, api.choose_device(store, None))
-        for models in (("resnet50", "vgg16_bn"), ("resnet50", "--board", "0e7b,ea87")):
-            found = opdb.json("compare", *models, *asked)
-            before, after = (row["board"] for row in found["rows"])
-            [difference] = found["differences"]
-            factors = predictor.apart(after, before)
-            assert before != after and difference["boards"] == factors
-            assert all(factor is not None and 0.9 < factor < 1.1 for factor in factors.values())
-            said = (
-                f"the boards differ: the second takes {factors['time']:.3f} times the time, "
-                f"{factors['dynamic_energy']:.3f} times the dynamic energy, "
-                f"{factors['base_power']:.3f} times the base power of the first\n"
-            )
-            assert said in opdb("compare", *models, *asked).out
 
 
 def test_within_is_a_check_of_what_got_worse(opdb: Opdb, db: str) -> None:
@@ -100,7 +78,7 @@ def test_an_upgrade(opdb: Opdb, slower: str, tmp_path: Path) -> None:
     assert ratios and all(ratio == pytest.approx(1.5) for ratio in ratios)
     text = opdb("compare", "--db", before, "--against", slower, "--within", 0.4)
     assert text.status == 1 and "time of conv2d is 1.500 times as large" in text.err
-    assert "take more and 0 take less" in text.out
+    assert "operators moved:" in text.out
     model = opdb("compare", "resnet50", "-b", 32, "--mode", "graph", "--db", before,
                  "--against", slower)  # fmt: skip
     assert model.status == 0 and f"in {slower}:" in model.out
@@ -159,10 +137,8 @@ def difference(found: Comparison) -> PassDifference:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"models": ["resnet50"], "modes": ["eager", "graph"], "batch_sizes": [1]},
         {"models": ["resnet50", "resnet18"], "modes": ["graph"], "batch_sizes": [32]},
         {"models": ["resnet50"], "batch_sizes": [1, 32]},
-        {"models": ["resnet50"], "batch_sizes": [32], "dtypes": ["fp32", "bf16"]},
         {"models": ["vgg16"], "modes": ["graph"], "boards": ["c1e7", "0e7b"]},
         {"models": ["resnet50"], "batch_sizes": [32], "algorithms": ["gemm", "implicit gemm"]},
     ],
@@ -201,7 +177,7 @@ def test_models_modes_and_batch_sizes_come_in_one_table(opdb: Opdb, h200: Path) 
     assert json.loads(alone.out) == found["rows"][-1]
     shown = opdb("predict", *several).out
     assert shown.count("resnet18") == shown.count("resnet50") == 4
-    for column in ("model", "mode", "time", "throughput", "energy a sample", "coverage"):
+    for column in ("model", "mode", "time", "throughput", "energy, 1 sample", "coverage"):
         assert column in shown
     assert "rent" not in shown
     assert "rent" in opdb("predict", *several, "--price", 2).out

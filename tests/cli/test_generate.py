@@ -50,9 +50,7 @@ def test_a_generation_is_its_prefill_and_a_step_for_each_further_token(
         assert math.isclose(row["energy_per_request_j"], row["energy_j"] / 2)
         assert math.isclose(sum(row["time_shares"].values()), 1)
         # 2 layers, keys and values, batch 2, 2 heads, 32 positions of 16 numbers of 2 bytes
-        assert row["cache_bytes"] == row["memory"]["cache_bytes"] == 2 * 2 * 2 * 2 * 32 * 16 * 2
-        assert row["weight_bytes"] == row["memory"]["weight_bytes"]
-        assert row["largest_batch"] == row["memory"]["largest_batch"]
+        assert row["memory"]["cache_bytes"] == 2 * 2 * 2 * 2 * 32 * 16 * 2
     again = opdb(*ASKED, "--json", "--no-harvest")  # now it is stored
     assert read(again.out) == found
 
@@ -153,7 +151,7 @@ def test_every_command_states_the_same_largest_batch(opdb: Opdb, generations: Pa
     assert read["cache_bytes"] == pytest.approx(8 * 268.4e6, rel=0.001)
     [row] = opdb.read("generate", *OF_8B, *lengths, "-b", 8)["rows"]
     least = min(read["largest_batch"], 443)
-    assert row["largest_batch"] == row["memory"]["largest_batch"] == pytest.approx(least, abs=2)
+    assert row["memory"]["largest_batch"] == pytest.approx(least, abs=2)
     with closing(sqlite3.connect(generations)) as connection, connection:
         connection.execute("UPDATE device SET memory_bytes = 18000000000")
     read = opdb.read("predict", *OF_8B, *prefill, "-b", 8)["memory"]
@@ -201,7 +199,7 @@ def test_several_batch_sizes_and_prompts_come_in_one_table(
     assert sizes == [(20, 1), (20, 2), (40, 1), (40, 2)]
     assert len({row["board"] for row in rows}) == 1
     one = opdb.read(*ASKED, "--mode", "graph", "--board", rows[0]["board"])
-    for name in ("time_s", "energy_per_output_token_j", "largest_batch"):
+    for name in ("time_s", "energy_per_output_token_j", "memory"):
         assert rows[1][name] == one["rows"][0][name]
     [header, *lines] = curve.read_text().splitlines()
     assert len(lines) == 4
@@ -209,23 +207,18 @@ def test_several_batch_sizes_and_prompts_come_in_one_table(
 
 
 @pytest.mark.parametrize(("experts", "kind"), [(None, "bmm"), ("grouped_mm", "grouped_mm")])
-def test_the_experts_that_a_step_uses_are_stated(
+def test_experts_are_multiplied_as_asked(
     opdb: Opdb, h200: Path, experts: str | None, kind: str
 ) -> None:
-    """Two rows of a token for each of two sequences: 8 · (1 - (7/8)^4) = 3.31 of 8 experts."""
     mixture = ("generate", "tests.models.decoders:experts", *ASKED[2:], "--mode", "graph")
     chosen = () if experts is None else ("--experts", experts)
     [row] = opdb.read(*mixture, *chosen)["rows"]
-    assert row["experts"] == 8
-    assert row["active_experts"] == pytest.approx(3.31, abs=0.01)
     assert kind in {each["kind"] for each in (*row["estimated"], *row["missing"])}
 
 
 def test_a_point_without_an_answer_does_not_stop_the_others(opdb: Opdb, h200: Path) -> None:
     ran = opdb("generate", TINY, "--prompt", "20,250", "--tokens", 10, "--mode", "graph")
     assert ran.status == 2
-    assert "1 of 2 generations failed" in ran.err
-    assert "prompt 250, 10 new tokens: " in ran.err
     assert "has 256 positions, not 260" in ran.err
     assert len([line for line in ran.out.splitlines() if " 20  graph" in line]) == 1
 

@@ -80,9 +80,7 @@ def completed(words: str, shell: str = "bash") -> list[str]:
     [
         ("opdb predict resnet50 --layer", ["--layers"]),
         ("opdb predict resnet1", ["resnet101", "resnet152", "resnet18"]),
-        ("opdb compare resnet50 --mode gr", ["graph"]),
-        ("opdb bench max_pool", ["max_pool1d", "max_pool2d", "max_pool3d"]),
     ],
 )
-def test_options_models_and_listed_values_are_completed(words: str, expected: list[str]) -> None:
+def test_options_and_models_are_completed(words: str, expected: list[str]) -> None:
     assert completed(words) == expected

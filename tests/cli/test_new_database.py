@@ -37,7 +37,7 @@ def test_the_command_that_is_proposed_makes_it_answer(opdb: Opdb) -> None:
     assert ran.status == 0 and ran.out.startswith("lstm, batch 1 float32")
 
 
-@pytest.mark.parametrize("command", ["harvest", "measure", "modes"])
+@pytest.mark.parametrize("command", ["measure", "modes"])
 def test_a_database_that_cannot_be_used_is_told_before_a_model_is_looked_for(
     opdb: Opdb, tmp_path: Path, command: str
 ) -> None:

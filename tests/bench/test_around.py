@@ -106,19 +106,6 @@ def test_of_a_pass_that_changes_a_note_says_why_it_is_not_known() -> None:
         around(asked("no_such_model"), found.workload, {})
 
 
-def test_sizes_of_a_model_that_make_the_same_calls_are_timed_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    timed = iter(([3.0, 4.0], [9.0, -1.0]))
-    monkeypatch.setattr(module, "times_around", lambda run, answers: next(timed))
-    known: module.KnownTimes = {}
-    found = []
-    for name, batch_size in (("mlp", 1), ("mlp", 32), ("transformer", 1)):
-        request = checked(ModelSpec(name, batch_size=batch_size))
-        found.append(with_around(request, Harvest(harvest(request)), known))
-    assert [each.workload.around for each in found] == [7.0, 7.0, 8.0]
-
-
 @pytest.mark.parametrize("cache", ["static", "dynamic"])
 def test_all_steps_of_a_generation_have_the_time_of_one(cache: str, begun: list[int]) -> None:
     known: module.KnownTimes = {}
@@ -132,24 +119,6 @@ def test_all_steps_of_a_generation_have_the_time_of_one(cache: str, begun: list[
     assert 0 < step < first
     assert 0 <= end < step
     assert found == pytest.approx([first + 39 * step + end, first + 59 * step + end])
-
-
-@pytest.mark.parametrize("cache", ["static", "dynamic"])
-def test_steps_that_make_other_calls_are_timed_themselves(
-    cache: str, begun: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A window of 16 positions fills up after seven tokens."""
-    request = generation("windowed", 60, cache=cache)
-    workload, known = harvest(request), module.KnownTimes()
-    total = around(request, workload, known)
-    assert begun == [2, 3]
-    [times] = known.values()
-    assert len(times) == 4  # up to the first choice, steps before and after, the end
-    parts = module._parts(request, workload)
-    assert total == pytest.approx(sum(float(times[part]) for part in parts))
-    monkeypatch.setattr(module, "RUNS", 1)
-    [note] = with_around(request, Harvest(workload), {}).notes
-    assert note.endswith("was not timed: too many of its steps make other calls")
 
 
 # Two policies of which stored harvest counts: of all that measures, and of all that reads

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import cast
 import pytest
 import torch
 
-from opdb.bench import calibrate
 from opdb.bench import calibrate as board
 from opdb.bench.calibrate import ensure_board_calibration, trusting
 from opdb.bench.session import Platform, Session, open_session
@@ -100,18 +98,6 @@ def test_what_failed_reaches_no_measurement(gpu: Session) -> None:
     assert reading.counter_edges == ()
 
 
-def test_base_power_comes_from_the_counter_where_samples_are_not_trusted(
-    gpu: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moments = iter((5.2, 6.0))
-    monkeypatch.setattr(time, "monotonic", lambda: next(moments))
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    wary = trusting(gpu, calibration("slow", tests=(FAILED,)))
-    base_w, interval, notes = calibrate._base_power(wary)
-    assert base_w == pytest.approx(125, abs=3)
-    assert (interval, notes) == (None, ())
-
-
 class Watched:
     """A meter that keeps what it is told to watch, and whose traces are empty."""
 
@@ -178,18 +164,6 @@ def recording(gpu: Session, monkeypatch: pytest.MonkeyPatch) -> board._Recording
         gpu, platform=replace(gpu.platform, torch_device="cpu"), meter=cast(Meter, Watched())
     )
     return board._Recording(session)
-
-
-def test_a_recording_polls_the_counter_in_every_way_and_leaves_it_as_usual(
-    recording: board._Recording,
-) -> None:
-    record = recording.record()
-    assert set(record.steady) == {"none", "usual", "fast"}
-    told = cast(Watched, recording._meter).told
-    polled = " ".join(how for how, _ in told[:9])
-    assert polled == "usual usual usual usual none usual usual fast usual"
-    assert all(instant for _, instant in told[:-1])
-    assert told[-1] == ("usual", False)
 
 
 def test_waves_tell_when_the_load_was_on(recording: board._Recording) -> None:

@@ -11,9 +11,8 @@ from PIL import Image
 
 from opdb import models
 from opdb.bench import driver
-from opdb.bench.driver import Images, train, why_no_amp
+from opdb.bench.driver import Images, train
 from opdb.bench.session import Session
-from opdb.errors import CannotMeasureError
 from opdb.models import checked
 from opdb.records import ModelRun
 from opdb.runs import DriverOptions, ImageOptions
@@ -108,16 +107,6 @@ def test_folders_that_hold_no_batch(session: Session, folder: Path, tmp_path: Pa
     assert "3 images; a batch needs 4" in (made.reason or "")
 
 
-def test_images_that_do_not_fit_the_model(session: Session, folder: Path) -> None:
-    made = run(session, replace(SHORT, images=ImageOptions(folder)), name="mlp")
-    assert "'mlp' does not take a batch of images alone" in (made.reason or "")
-    for number in range(11):
-        (folder / f"more{number}").mkdir()
-        Image.new("RGB", (8, 8)).save(folder / f"more{number}" / "0.png")
-    made = run(session, replace(SHORT, images=ImageOptions(folder)))
-    assert made.outcome == "error" and "14 classes of images" in (made.reason or "")
-
-
 def test_the_backend_is_told_and_put_back(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,9 +126,3 @@ def test_the_backend_is_told_and_put_back(
     cudnn = torch.backends.cudnn
     assert not (cudnn.benchmark or cudnn.deterministic)
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_what_a_processor_lacks_is_said(session: Session) -> None:
-    assert "not for 'cpu'" in (why_no_amp("cpu") or "")
-    with pytest.raises(CannotMeasureError, match="NVTX ranges need a GPU"):
-        run(session, replace(SHORT, nvtx=True))

@@ -9,15 +9,13 @@ import pytest
 
 from opdb.bench import plan as further
 from opdb.bench import run
-from opdb.bench.plan import Benched, BenchRequest, SumsReached
+from opdb.bench.plan import BenchRequest, SumsReached
 from opdb.bench.session import Platform, Session, new_id
 from opdb.bench.visit import VisitRequest, visit
-from opdb.growth import benched_configurations
 from opdb.records import Call, Configuration, Visit
 from opdb.store import Store
 from opdb.store.deriving import derive_costs
-from tests.bench.calls import ADD_IN_PLACE, CONV, RELU, SQUARE, TANH, workload
-from tests.growth.test_steps import generation
+from tests.bench.calls import CONV, RELU, SQUARE, TANH, workload
 
 pytestmark = pytest.mark.usefixtures("short")
 STEADY, UNSTEADY = (CONV, SQUARE, TANH), RELU
@@ -80,19 +78,6 @@ def test_where_models_are_named_no_other_sum_counts(measured: Store, session: Se
     assert within(measured, session, workloads=[SMALL.key]) == (1, 0)
 
 
-def test_without_a_name_every_model_counts_that_is_measured_whole(
-    measured: Store, session: Session
-) -> None:
-    assert visited_again(measured, session) == {UNSTEADY}
-    assert within(measured, session) == (2, 1)
-    measured.save_workload(replace(SMALL, calls=(*SMALL.calls, Call(ADD_IN_PLACE, "function"))))
-    assert visited_again(measured, session) == set()
-    assert within(measured, session) == (1, 1)
-    took(measured, session, ADD_IN_PLACE, 1e-4, 1e-4)
-    assert visited_again(measured, session) == {UNSTEADY}
-    assert within(measured, session) == (2, 1)
-
-
 def test_a_part_of_a_sum_is_as_precise_as_the_whole_needs_it(
     measured: Store, session: Session
 ) -> None:
@@ -115,20 +100,6 @@ def test_what_takes_the_device_no_time_gets_no_further_visit(
     took(store, session, SQUARE, 0.0)
     keys = [CONV.key, SQUARE.key]
     assert visited_again(store, session, configurations=keys) == {CONV}
-
-
-def test_of_a_generation_a_sum_needs_the_steps_that_are_benched(
-    store: Store, session: Session
-) -> None:
-    whole, board = generation(101), session.platform.board
-    store.save_workload(whole)
-    calls = store.calls_in([whole.key])
-    assert sum(calls[whole.key].values()) == len(whole.calls)
-    benched = benched_configurations([whole])
-    assert len(benched) < len(calls[whole.key])
-    of_board = Benched(store, board, BenchRequest(), {})
-    assert of_board.whole(calls, list(benched)) == calls
-    assert of_board.whole(calls, list(benched)[1:]) == {}
 
 
 def on_gpu(session: Session) -> Platform:

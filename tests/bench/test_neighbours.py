@@ -15,10 +15,10 @@ from opdb.bench.neighbours import (
     Stream,
     evicting_ptx,
 )
-from opdb.bench.replay import L2_EXCESS, Rotation, writable, write_anew
+from opdb.bench.replay import L2_EXCESS, Rotation, write_anew
 from opdb.operators import build
 from opdb.records import Configuration
-from tests.bench.calls import CONV, RELU
+from tests.bench.calls import CONV
 
 CPU = torch.device("cpu")
 L2_BYTES = 2**24
@@ -40,22 +40,6 @@ def test_a_round_of_the_stream_pushes_weights_out_of_the_cache(
     assert rotation.bytes_again + a_round == pytest.approx(L2_EXCESS * L2_BYTES, rel=0.01)
     for _ in range(rotation.copies + 1):
         stream()
-
-
-@pytest.mark.parametrize(("configuration", "cold"), [(CONV, False), (RELU, True)])
-def test_where_no_weights_are_to_be_cold_nothing_streams(
-    configuration: Configuration, cold: bool
-) -> None:
-    rotation = Rotation(build(configuration), l2_bytes=L2_BYTES, cold=cold)
-    assert Stream(rotation, L2_BYTES, CPU).bytes_a_call == 0
-
-
-def test_what_shares_memory_with_itself_is_not_written() -> None:
-    block = torch.zeros(4, 6)
-    assert writable(block) and writable(block.t()) and writable(block[:, ::2])
-    assert writable(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last))
-    assert not writable(torch.zeros(1, 6).expand(4, 6))
-    assert not writable(torch.arange(6.0).unfold(0, 3, 1))
 
 
 @pytest.mark.parametrize(

@@ -101,19 +101,6 @@ def test_of_one_round_some_are_visited_twice_to_tell_how_visits_spread(
     assert left[once] == 0 and left[next(iter(twice))] == 1
 
 
-def test_what_was_compiled_for_another_device_is_not_wanted(
-    harvested: Store, session: Session
-) -> None:
-    here, elsewhere = session.platform.device.slug, "another-device"
-    harvested.save_workload(replace(workload(RELU, CONV_ALONE), compiled_for=elsewhere))
-    assert set(pending(harvested, session)) == set(ALL)
-    assert pending(harvested, session, kinds=("conv2d",)) == {CONV: 2}
-    assert sum(harvested.standing(here).pending.values()) == len(ALL)
-    assert sum(harvested.standing(elsewhere).pending.values()) == len(ALL) + 1
-    harvested.save_workload(replace(workload(RELU, CONV_ALONE), compiled_for=here))
-    assert set(pending(harvested, session)) == {*ALL, CONV_ALONE}
-
-
 def test_a_setting_makes_pending_what_it_touches_alone(harvested: Store, session: Session) -> None:
     for configuration in ALL:
         visited(harvested, session, configuration, "ok", "ok")
@@ -121,15 +108,6 @@ def test_a_setting_makes_pending_what_it_touches_alone(harvested: Store, session
     assert pending(harvested, session, settings=OTHER_TF32) == {CONV: 2}
     other_matmul = {**DEFAULT_SETTINGS, "tf32_matmul": True}
     assert pending(harvested, session, settings=other_matmul) == {SQUARE: 2}
-
-
-@pytest.mark.parametrize("outcome", ["error", "out_of_memory", "unsupported"])
-def test_a_failure_is_tried_again_when_asked(
-    harvested: Store, session: Session, outcome: Outcome
-) -> None:
-    visited(harvested, session, RELU, outcome)
-    assert RELU not in pending(harvested, session)
-    assert pending(harvested, session, retry=True)[RELU] == 2
 
 
 @pytest.mark.parametrize(
@@ -165,17 +143,6 @@ def test_duplicates_lie_among_the_measurements(harvested: Store, session: Sessio
     assert second == first[::-1]
     roles = [job.role for job in first]
     assert roles not in (sorted(roles), sorted(roles, reverse=True)), "mixed"
-
-
-def test_a_duplicate_is_wanted_where_its_measurement_is(harvested: Store, session: Session) -> None:
-    board = session.platform.board
-    visited(harvested, session, RELU, "ok", "ok")
-    assert everything(harvested, board)[RELU.key, "duplicate"] == 2
-    other = Board("CPU-other", board.device)
-    assert (RELU.key, "duplicate") not in everything(harvested, other)
-    visited(harvested, session, RELU, "ok", role="duplicate")
-    assert everything(harvested, board)[RELU.key, "duplicate"] == 1
-    assert everything(harvested, board)[RELU.key, "measurement"] == 0
 
 
 def test_weights_are_measured_in_the_states_that_workloads_leave_them_in(
@@ -253,13 +220,6 @@ def left(sum_: Sum, visits: dict[str, int]) -> float:
     return math.fsum(sum_.variance(key, visits[key]) for key in sum_.counts)
 
 
-def test_a_precise_sum_wants_no_further_visit_but_of_its_top_shares() -> None:
-    counts = {"a": 1, **{f"b{n}": 1 for n in range(30)}}
-    sampled = {key: Sampled("relu", 5.0 if key == "a" else 1.0, 1e-4, 1) for key in counts}
-    found = wanted([Sum(counts, sampled)], 0.01, dict.fromkeys(counts, 0.3), 4)
-    assert found.pop("a") == 2 and set(found.values()) == {1}
-
-
 def test_the_least_device_time_is_found_among_all_ways_to_spend_it() -> None:
     """Of all numbers of visits that reach the precision, none takes noticeably less time."""
     sum_ = a_sum(a=0.2, b=0.05, c=0.1, d=0.01)
@@ -278,11 +238,3 @@ def test_the_least_device_time_is_found_among_all_ways_to_spend_it() -> None:
             if left(sum_, way) <= allowed
         )
         assert sum(seconds[key] * v for key, v in found.items()) <= best + max(seconds.values())
-
-
-def test_what_is_not_visited_here_is_in_the_sum_and_wants_nothing() -> None:
-    sum_ = a_sum(a=0.5, b=0.01, c=0.01)
-    assert wanted([sum_], 0.01, {"b": 0.3, "c": 0.3}, 4) == {"b": 2, "c": 2}
-    alone = wanted([a_sum(b=0.01, c=0.01)], 0.007, SECONDS, 4)
-    assert max(alone.values()) > 2, "they would want more, were they the whole sum"
-    assert wanted([sum_], 0.007, {"b": 0.3, "c": 0.3}, 4) == {"b": 2, "c": 2}

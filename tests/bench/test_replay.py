@@ -17,7 +17,6 @@ from opdb.bench import replay
 from opdb.bench.replay import (
     FEW_COPIES,
     L2_EXCESS,
-    LEAST_COPIES,
     MAX_CALLS,
     MAX_COPIES,
     QUEUE_DEPTH,
@@ -31,7 +30,7 @@ from opdb.bench.replay import (
     observe,
     output_bytes,
 )
-from opdb.meters import NoMeter, Reading
+from opdb.meters import NoMeter
 from opdb.operators import BuiltCall, build
 from opdb.records import Configuration
 from tests.bench.calls import CONV, RELU, RELU_IN_PLACE
@@ -97,17 +96,6 @@ def test_weights_rotate_over_copies_that_exceed_the_cache(
     assert seen[-1][0] == weights[0]
 
 
-@pytest.mark.parametrize(("features", "copies"), [(2, 1), (256, LEAST_COPIES)])
-def test_weights_that_are_most_of_a_call_lie_in_many_places(features: int, copies: int) -> None:
-    shapes = {"input": [32, features], "weight": [features, features]}
-    tensors = {name: {"shape": shape, "dtype": "float32"} for name, shape in shapes.items()}
-    tensors["weight"]["role"] = "weight"
-    linear = Configuration("linear", {}, tensors)
-    size = 4 * features * features
-    turned, _ = rotation(linear, l2_bytes=size // 4)
-    assert turned.copies == copies
-
-
 @pytest.mark.parametrize(
     ("configuration", "l2_bytes", "cold", "copies"),
     [
@@ -154,15 +142,6 @@ def test_relu_in_place_meets_negative_values_every_time() -> None:
         turned()
     assert all(bool((found < 0).any()) for _, found in seen)
     assert all(torch.equal(found, seen[0][1]) for _, found in seen)
-
-
-@pytest.mark.parametrize("copies", [1, 3, 7, 128])
-@pytest.mark.parametrize("call_s", [1e-9, 3e-6, 1e-3, 5.0])
-def test_calls_wanted_is_a_multiple_of_the_copies(call_s: float, copies: int) -> None:
-    calls = calls_wanted(call_s, copies)
-    assert calls % copies == 0
-    assert copies <= calls < MAX_CALLS + copies
-    assert calls * call_s >= REPLAY_TARGET_S or calls >= MAX_CALLS
 
 
 @pytest.mark.parametrize("copies", [1, 7])
@@ -214,74 +193,6 @@ def test_a_window_is_as_long_as_asked_and_full_of_replays() -> None:
     assert (stretch.busy_share, stretch.calls_per_replay) == (1.0, 10)
 
 
-class Idle(CpuClock):
-    """A device that is done with everything as soon as it is issued."""
-
-    def reached(self, mark: float) -> bool:
-        return True
-
-
-def test_replays_that_the_device_waited_for_are_counted() -> None:
-    idle = observe(busy, 10, Idle(), NoMeter("none"), Timing(0.01, 0.03))
-    assert (idle.waited_share, idle.outrun_share) == (1.0, 1.0)
-    here = seen(Timing(0.01, 0.03))
-    assert (here.waited_share, here.outrun_share) == (0.0, 0.0)
-
-
-class Issued:
-    """Counts the replays of `busy` that were issued."""
-
-    def __init__(self) -> None:
-        self.replays = 0
-
-    def __call__(self) -> None:
-        self.replays += 1
-        busy()
-
-
-def test_of_a_replay_that_outlasts_the_window_one_settles_and_one_is_timed() -> None:
-    issued = Issued()
-    timing = Timing(0.001, REPLAY_S / 2, long=True)
-    stretch = observe(issued, 1, CpuClock(), NoMeter("none"), timing).stretch
-    assert issued.replays == 2
-    [replay_s] = stretch.replay_times_s
-    assert min(replay_s, stretch.duration_s) >= REPLAY_S * 0.99 and stretch.busy_share == 1.0
-
-
-class Behind(CpuClock):
-    """A device that is done so long after the host has issued a replay, which takes the host 2 s.
-
-    `now_s` is the time there.
-    """
-
-    def __init__(self, late_s: float) -> None:
-        self.now_s, self._done_s, self._late_s = 1.0, 0.0, late_s
-
-    def issue(self) -> None:
-        self.now_s += 2.0
-        self._done_s = self.now_s + self._late_s
-
-    def mark(self) -> float:
-        return max(self.now_s, self._done_s)
-
-    def wait(self, mark: float) -> None:
-        self.now_s = max(self.now_s, mark)
-
-    def reached(self, mark: float) -> bool:
-        return mark <= self.now_s
-
-
-@pytest.mark.parametrize(("late_s", "outrun"), [(0.0, 1.0), (0.125, 1.0), (0.5, 0.0), (9.0, 0.0)])
-def test_a_device_keeps_up_with_the_host_that_is_done_soon_after_it(
-    late_s: float, outrun: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, timing = Behind(late_s), Timing(0.5, 1.0, long=True)
-    monkeypatch.setattr(replay, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
-    found = observe(clock.issue, 1, clock, NoMeter("none"), timing)
-    assert found.stretch.replay_times_s == (2.0 + late_s,) == (found.stretch.duration_s,)
-    assert (found.waited_share, found.outrun_share) == (0.0, outrun)
-
-
 def test_gaps_lower_the_busy_share_and_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock of the test's own: under load a real one says little."""
     now_s = [1_000.0]
@@ -298,27 +209,3 @@ def test_gaps_lower_the_busy_share_and_are_not_timed(monkeypatch: pytest.MonkeyP
     assert found.replay_times_s == pytest.approx((REPLAY_S,) * 14), "14 of 6 ms are over 80 ms"
     assert found.duration_s == pytest.approx(14 * 1.5 * REPLAY_S)
     assert found.busy_share == pytest.approx(1 / 1.5)
-
-
-class Asked(NoMeter):
-    """Notes for which windows it was asked."""
-
-    def __init__(self) -> None:
-        super().__init__("none")
-        self.windows: list[tuple[float, float, float]] = []
-
-    def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
-        self.windows.append((start_s, end_s, lag_s))
-        return super().window(start_s, end_s, lag_s=lag_s)
-
-
-@pytest.mark.parametrize("gap_s", [0.0, 0.002])
-def test_the_meter_is_asked_for_the_timed_window(gap_s: float) -> None:
-    meter = Asked()
-    began_s = time.monotonic()
-    stretch = observe(busy, 1, CpuClock(), meter, Timing(0.03, 0.03, gap_s, lag_s=0.017)).stretch
-    [(start_s, end_s, lag_s)] = meter.windows
-    assert lag_s == 0.017
-    assert end_s - start_s == pytest.approx(stretch.duration_s)
-    assert start_s >= began_s + 0.03, "settling is outside the window"
-    assert end_s <= time.monotonic()

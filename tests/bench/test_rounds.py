@@ -6,13 +6,12 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from opdb.bench import calibrate, run
 from opdb.bench.plan import MAX_REDONE, BenchRequest
-from opdb.bench.run import Anchors, BenchCampaign, BenchResult, Budget
+from opdb.bench.run import BenchCampaign, BenchResult, Budget
 from opdb.bench.session import Session, new_id
 from opdb.bench.visit import VisitRequest, visit
 from opdb.derive import costs as rejection
@@ -148,71 +147,12 @@ def test_rounds_go_on_for_what_is_not_precise_enough(
     assert again.campaign is None, "nothing is coarser than that"
 
 
-@pytest.fixture
-def anchored(
-    session: Session, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Anchors, list[float]]:
-    """Anchors as on a GPU, which the processor measures; and a clock to set."""
-    store.save_campaign(session.campaign)
-    at_s = [1000.0]
-    monkeypatch.setattr(run, "ANCHORS", (RELU, SQUARE))
-    made = Anchors(session, store)
-    template = visit(session, VisitRequest(RELU, role="anchor"))[0]
-
-    def quick(session: Session, request: VisitRequest) -> list[Visit]:
-        return [replace(template, id=new_id(), configuration=request.configuration.key)]
-
-    monkeypatch.setattr(run, "visit", quick)
-    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: at_s[0]))
-    monkeypatch.setattr(Session, "on_gpu", True)
-    return made, at_s
-
-
-def test_anchors_at_an_end_are_those_that_no_campaign_measured_for_ten_minutes(
-    anchored: tuple[Anchors, list[float]], session: Session, store: Store, no_processes: list[str]
-) -> None:
-    anchors, at_s = anchored
-    anchors.at_an_end()
-    anchors.at_an_end()
-    assert anchors.made == 2
-    later = Anchors(session, store)  # of the next campaign
-    later.at_an_end()
-    later.when_due()
-    assert later.made == 0
-    at_s[0] += run.ANCHOR_VALID_S + 1
-    later.at_an_end()
-    assert later.made == 2
-    at_s[0] -= 2 * run.ANCHOR_VALID_S  # a moment of the future tells nothing
-    later.at_an_end()
-    assert later.made == 4
-
-
-@pytest.fixture
-def no_processes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The processes that the driver sees on the board beside ours."""
-    from opdb.meters import nvml
-
-    found: list[str] = []
-    monkeypatch.setattr(nvml, "foreign_processes", lambda uuid: list(found))
-    return found
-
-
 def rounds_of(session: Session, store: Store) -> BenchCampaign:
     claims = Claims(store, "here", session.platform.board.uuid)
     platform = session.platform
     result = BenchResult(None, platform.device.slug, platform.board.uuid)
     shared = claims, Budget(None), Heard(), ALONE
     return BenchCampaign(session, store, BenchRequest(), *shared, result)
-
-
-def test_what_another_process_flagged_is_rejected(store: Store, session: Session) -> None:
-    store.save_campaign(session.campaign)
-    store.save_configurations([RELU])
-    made = rounds_of(session, store)
-    made.anchors.flags = ("another process is on the board: 7 (python)",)
-    assert made.make([VisitRequest(RELU)])
-    found = store.visits(session.platform.board.uuid)
-    assert len(found) == 1 + MAX_REDONE and all(map(is_rejected, found))
 
 
 def test_base_power_is_measured_anew_in_further_campaigns(

@@ -86,17 +86,6 @@ def test_a_bench_visits_everything_twice_and_derives_costs(store: Store) -> None
     assert campaign.calibration.notes[0].startswith("no base power: ")
 
 
-def test_what_is_named_is_benched_first_to_last_and_nothing_else(store: Store) -> None:
-    store.save_workload(workload(CONV, RELU, TANH, SQUARE))
-    heard = Heard()
-    order = (SQUARE.key, RELU.key, CONV.key)
-    result = benched(store, heard, configurations=order)
-    assert [v.configuration for v in heard.visits] == [*order, *order]
-    assert costs(store, result) == dict.fromkeys(order, 2)
-    assert result.reached.within + result.reached.missed.total() + result.reached.unjudged == 3
-    assert benched(store, Heard(), configurations=order).campaign is None
-
-
 def test_a_failure_stops_nothing_and_has_a_reason_instead_of_a_cost(store: Store) -> None:
     store.save_workload(workload(IMPOSSIBLE, HUGE, UNKNOWN, RELU))
     result = benched(store)
@@ -173,12 +162,3 @@ def test_host_times_are_taken_between_visits_a_whole_workload_at_a_time(
     assert [visits for visits, _ in saved[:4]] == [0, 1, 3, 4], "of six visits"
     costs_of = store.costs(result.board)
     assert all(costs_of[c.key][0].host_time_s for c in (CONV, RELU, TANH))
-
-
-def test_time_that_is_up_ends_a_bench_between_visits(store: Store) -> None:
-    store.save_workload(workload(CONV, RELU, TANH, SQUARE))
-    heard = Heard()
-    result = benched(store, heard, max_s=0.0)
-    assert heard.visits == [] and result.stopped == "the time given, 0 s, is up"
-    result = benched(store, heard, max_s=3600.0)
-    assert result.stopped is None and len(heard.visits) == 8

@@ -120,10 +120,3 @@ def test_a_model_that_is_left_as_it_is_has_no_graph_and_it_is_told_why(module: n
     assert found.graphs == () and told.graph_count == 0
     assert found.graph_breaks == 0, "no graph was broken; explain counts one less than graphs: -1"
     assert "LSTM" in found.why
-
-
-def test_a_model_that_dynamo_gives_up_after_some_passes_is_left_as_it_is() -> None:
-    found, told = both(counting()[0], torch.ones(2, 8))
-    assert len(found.graphs) == told.graph_count == 1
-    assert found.given_up and "limit" in found.why
-    assert not capture_graphs(nn.Linear(8, 8), (torch.ones(2, 8),), {}).given_up

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 import torch
 
-from opdb.compiled.fused import ALLOWED, is_allowed, layout_of, operator_named
+from opdb.compiled.fused import ALLOWED, is_allowed, operator_named
 from opdb.errors import UnsupportedError
 from opdb.operators import build
 from opdb.records import Configuration
@@ -48,15 +47,6 @@ def test_a_group_computes_what_it_says() -> None:
     other = call.with_fresh_weights()
     assert other.weights[0] is not weight and other.inputs[0] is x
     torch.testing.assert_close(other()[0], first)
-
-
-def test_outputs_lie_as_they_are_told_to() -> None:
-    image = {"shape": [2, 3, 5, 5], "dtype": "float32"}
-    relu = node("aten.relu.default", IN, shape=[2, 3, 5, 5])
-    for layout in (None, "channels_last", [75, 1, 3, 15]):
-        output = {"node": 0, "dtype": "float32"} | ({"layout": layout} if layout else {})
-        [found] = build(group(relu, inputs=[image], outputs=[output]))()
-        assert found.is_contiguous() == (layout is None)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +100,6 @@ def test_no_allowed_operator_changes_its_arguments() -> None:
 def test_what_is_no_group_is_refused(told: Configuration) -> None:
     with pytest.raises(UnsupportedError):
         build(told)
-
-
-def test_dimensions_of_one_element_have_no_layout() -> None:
-    assert layout_of([1, 8, 1, 1], [8, 1, 8, 8]) is None
-    assert layout_of([2, 8, 4, 4], [128, 1, 32, 8]) == "channels_last"
-    assert layout_of([2, 8], [1, 2]) == [1, 2]
-    assert json.dumps(layout_of([0, 8], [1, 2])) == "null"
 
 
 # Fused groups from a stranger that would read what is not theirs

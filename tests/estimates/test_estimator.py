@@ -67,21 +67,6 @@ def widths(quantity: Quantity | None) -> tuple[float, float]:
     return math.log(quantity.mean / quantity.low), math.log(quantity.high / quantity.mean)
 
 
-def test_what_is_usual_by_the_time_is_said_of_each() -> None:
-    """Times by the roofline's time, watts by the time that was estimated."""
-    known = estimator(memory=learned()).estimate([call(2**10)])
-    slower, watts = Trend((-12.0, -8.0), (0.5, 0.1)), Trend((-11.0, -10.0), (-1.0, 0.0))
-    found = estimator(memory=learned(slower=slower, watts=watts)).estimate([call(2**10)])
-    [before], [after] = known.costs.values(), found.costs.values()
-    under_s = ROOFLINE.time_s(features(call(2**10)))
-    longer = float(slower.at([under_s])[0])
-    assert after.time_s.mean == pytest.approx(before.time_s.mean * math.exp(longer))
-    more = longer + float(watts.at([after.time_s.mean])[0])
-    assert after.dynamic_energy_j.mean == pytest.approx(
-        before.dynamic_energy_j.mean * math.exp(more)
-    )
-
-
 def test_an_estimate_is_the_roofline_times_what_was_learned() -> None:
     asked = call(2**10)
     moved_s = 2 * 2**10 * 64 * 4 / 1e9
@@ -101,17 +86,6 @@ def test_an_estimate_is_the_roofline_times_what_was_learned() -> None:
     assert (cost.kernels, cost.visits, cost.power_w, cost.energy_j) == (3, 0, None, None)
     assert (cost.board, cost.setting, cost.flags) == ("a board", "", ("estimated",))
     assert cost.host_time_s["module"].count == 9
-
-
-def test_a_call_without_kernels_costs_the_device_exactly_nothing() -> None:
-    flat = Configuration("flatten", {}, call(8).inputs)
-    usual = {"flatten": KindMedians(3, 5e-6)}
-    found = replace(estimator(memory=learned()), usual=usual).estimate([flat, call(8)])
-    assert found.costs.keys() == {flat.key, call(8).key}
-    cost = found.costs[flat.key]
-    nothing = Quantity(0.0, 0.0, 0.0, 0.0, 0)
-    assert cost.time_s == cost.eager_time_s == cost.dynamic_energy_j == nothing
-    assert cost.kernels == 0 and cost.flags == ("estimated",)
 
 
 def test_what_lies_far_off_rests_on_the_roofline_or_is_refused() -> None:

@@ -67,12 +67,6 @@ def test_a_model_that_asks_is_run_again_and_told_that_it_is_captured(
         build(configuration, device="cpu")()
 
 
-def test_one_that_fails_while_captured_is_harvested_and_says_why() -> None:
-    found = own("fails_captured")
-    assert found.captured is None and found.workload.calls
-    assert found.failure is not None and "not in a graph" in found.failure
-
-
 def test_values_that_eager_alone_reads_take_both_passes_to_the_cpu(passes: list[bool]) -> None:
     found = own("reads_values_in_eager")
     assert passes == [False, False, True]  # on meta in vain, then on the CPU

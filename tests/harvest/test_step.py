@@ -93,16 +93,6 @@ ATTENDS = {
 }
 
 
-@model((2, 6, 8), **ATTENDS)
-def learned_bias(m: Any, x: Tensor) -> Any:
-    """Attends with a bias that is learned, which two layers share."""
-    bias = torch.sin(m.bias)
-    for layer in m.layers:
-        q, k, v = layer(x).view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)
-        x = F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2)
-    return m.head(x.mean(1))
-
-
 @model(
     (2, 6, 8),
     asking=lambda: nn.Linear(8, 8),
@@ -170,21 +160,6 @@ def test_operators_run_together_what_a_step_runs(name: str) -> None:
             together[made] += count * runs
     assert real.seen - together == Counter()
     assert together - real.seen == Counter()
-
-
-def test_a_learned_bias_of_attention_gets_its_gradient() -> None:
-    """The processor's attention is made of other operators than a GPU's, so it is not run here."""
-    workload = harvest(asked(f"{HERE}:learned_bias"))
-    titles = [call.configuration.title for call in workload.calls]
-    assert workload.unsupported == {} and titles.count("sin backward") == 1
-    sums = [
-        call.configuration.inputs["input"]["shape"]
-        for call in workload.calls[titles.index("ones_like") :]
-        if call.configuration.title == "add"
-    ]
-    assert sums == [[1, 2, 6, 6]]
-    [update] = [c.configuration for c in workload.calls if c.configuration.pass_name == "update"]
-    assert [1, 2, 6, 6] in [spec["shape"] for spec in update.inputs["params"]]
 
 
 @pytest.mark.parametrize(

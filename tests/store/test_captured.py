@@ -38,10 +38,6 @@ def test_it_comes_where_it_is_asked_for(both: Store) -> None:
     assert [head.workload.key for head in both.heads()] == [PLAIN.key]
 
 
-def test_its_configurations_are_pending_as_any_others(both: Store) -> None:
-    assert both.standing("nvidia-h200").pending == {"add": 1, "mul": 1}
-
-
 def test_a_harvest_that_finds_none_forgets_that_of_an_earlier_one(both: Store) -> None:
     both.save_workload(samples.workload("other"))
     both.save_workload(replace(PLAIN, compiled_for="nvidia-h200"))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 
@@ -84,16 +81,6 @@ def test_a_missing_database_is_created_only_when_asked(tmp_path: Path) -> None:
     assert not path.parent.exists()
     open_store(f"sqlite:///{path}").close()
     assert path.exists()
-
-
-@pytest.mark.parametrize(
-    "name", ["what?.sqlite", "a%41.sqlite", "a b#c@d:e&f=g.sqlite", "ä.sqlite"]
-)
-def test_any_name_of_a_file_is_that_file(tmp_path: Path, name: str) -> None:
-    with open_store(str(tmp_path / name)) as store:
-        assert store.path == tmp_path / name
-        open_store(store.url, create=False).close()  # as workers do
-    assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
 def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
@@ -177,32 +164,6 @@ def test_a_value_of_another_type_is_a_damaged_row(
         store.campaigns(samples.DEVICE.slug)
 
 
-def test_a_writer_waits_for_the_one_before(
-    filled: Store, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("opdb.store.postgresql.TRIED_S", 0.1)
-    with open_store(url) as other, ThreadPoolExecutor(1) as pool:
-        with filled.writing():
-            assert len(other.visits("GPU-1")) == 3  # a writer keeps no reader waiting
-            late = pool.submit(other.save_visit, samples.visit("late"))
-            assert wait([late], timeout=1).not_done
-        late.result(timeout=30)
-        assert len(other.visits("GPU-1")) == 4
-
-
-def test_what_tidies_up_after_a_wait_that_was_ended_waits_no_more(filled: Store, url: str) -> None:
-    with open_store(url) as other:
-        with filled.writing():
-            striking = threading.Timer(0.5, _thread.interrupt_main)
-            striking.start()
-            with pytest.raises(KeyboardInterrupt, match=r"^$|what waited to be stored is lost"):
-                other.save_visit(samples.visit("late"))
-            striking.join()
-            with pytest.raises(DatabaseError, match="another process holds it locked"):
-                other.save_visit(samples.visit("late"))
-        other.save_visit(samples.visit("late"))
-
-
 @pytest.fixture
 def shared_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="opdb-test-"))
@@ -225,25 +186,7 @@ def test_a_database_that_cannot_be_written_is_read(shared_folder: Path) -> None:
     assert [each.name for each in shared_folder.iterdir()] == ["some.sqlite"]
 
 
-def test_a_folder_that_cannot_be_written(shared_folder: Path) -> None:
-    shared_folder.chmod(0o555)
-    with nobody(), pytest.raises(DatabaseError, match=r"some.sqlite"):
-        open_store(str(shared_folder / "some.sqlite"))
-    with nobody(), pytest.raises(DatabaseError, match="Permission denied"):
-        open_store(str(shared_folder / "new" / "some.sqlite"))
-
-
 def test_many_processes_create_one_database_at_once(url: str) -> None:
     program = "import sys; from opdb.store import open_store; open_store(sys.argv[1]).devices()"
     openers = [subprocess.Popen(warm.command("-c", program, url), cwd=ROOT) for _ in range(4)]
     assert [opener.wait(timeout=60) for opener in openers] == [0, 0, 0, 0]
-
-
-def test_opening_does_not_import_torch(tmp_path: Path) -> None:
-    program = (
-        "import sys; from opdb.store import open_store; open_store(sys.argv[1]).workloads('x')\n"
-        "heavy = {'torch', 'numpy', 'scipy', 'pandas', 'pydantic', 'sqlalchemy.orm'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
-    )
-    path = str(tmp_path / "some.sqlite")
-    subprocess.run([sys.executable, "-c", program, path], check=True, cwd=ROOT)

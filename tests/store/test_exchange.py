@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import lzma
 import math
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from opdb.errors import DatabaseError, InputError
+from opdb.errors import InputError
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
 from opdb.store.exchange import export_csv, export_set, import_set
@@ -19,7 +18,6 @@ from opdb.store.opening import FILE, SAMPLES
 from opdb.store.raw import pack, unpack
 from opdb.store.sets import TABLES, opened
 from tests.store import samples
-from tests.store.conftest import fill
 from tests.store.small_set import Row, edit, put_samples_into_rows, unpacked
 
 
@@ -67,54 +65,6 @@ def test_flat_tables_have_every_row_and_no_raw_samples(filled: Store, tmp_path: 
         export_csv(filled, tmp_path / "file", device="nvidia-h200")
 
 
-def test_a_model_without_a_version_comes_back(store: Store, tmp_path: Path) -> None:
-    """Most models of one's own have none."""
-    fill(store)
-    own = replace(samples.workload(), name="mine:build", source="python", source_version="")
-    store.save_workload(own)
-    export_set(store, tmp_path / "set", device="nvidia-h200")
-    with open_store(str(tmp_path / "other.sqlite")) as other:
-        import_set(other, tmp_path / "set")
-        assert own in other.workloads()
-
-
-def test_a_run_that_failed_comes_back(filled: Store, tmp_path: Path) -> None:
-    ran = samples.model_run(samples.workload())
-    failed = replace(ran, id="0" * 32, outcome="error", reason="no capture", repeats=())
-    filled.save_model_run(failed)
-    export_set(filled, tmp_path / "set", device="nvidia-h200")
-    with open_store(str(tmp_path / "other.sqlite")) as other:
-        import_set(other, tmp_path / "set")
-        assert sorted(other.model_runs(), key=lambda run: run.id) == [failed, ran]
-
-
-def test_what_was_learned_later_stays(filled: Store, folder: Path) -> None:
-    board, later = samples.campaign().board, {**samples.LEARNED, "configurations": 9}
-    for moment, expected in (("2026-11-20T11:00", samples.LEARNED), ("2026-11-21T11:00", later)):
-        filled.save_learned(board, moment, later)
-        import_set(filled, folder)
-        assert filled.learned("nvidia-h200") == {"GPU-1": expected}
-
-
-def test_a_cost_that_rests_on_more_visits_than_the_sets_stays(filled: Store, folder: Path) -> None:
-    import_set(filled, folder)
-    [cost] = [c for c in filled.costs("GPU-1")[samples.CONV.key] if c.estimator != "1"]
-    for visits, stays in ((cost.visits + 1, True), (cost.visits, False), (0, False)):
-        own = replace(cost, visits=visits, kernels=77)
-        filled.replace_costs("GPU-1", [own])
-        import_set(filled, folder)
-        assert filled.costs("GPU-1")[samples.CONV.key] == [own if stays else cost]
-
-
-def test_import_counts_and_changes_nothing_the_second_time(folder: Path, tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "other.sqlite")) as other:
-        first = import_set(other, folder)
-        second = import_set(other, folder)
-    assert first.found == first.added == second.found
-    assert first.found["visits"] == 3
-    assert not any(second.added.values())
-
-
 def test_import_merges_with_what_was_measured_here(
     filled: Store, folder: Path, tmp_path: Path
 ) -> None:
@@ -148,36 +98,6 @@ def test_a_set_holds_one_device_and_the_workloads_that_concern_it(
     assert counts["visits"] == counts["workloads"] == counts["configurations"] == 0
     counts = export_set(filled, tmp_path / "gpu", device="nvidia-h200")
     assert (counts["campaigns"], counts["workloads"], counts["configurations"]) == (1, 1, 4)
-
-
-def test_a_workload_that_came_with_a_set_stays_in_it_whatever_measured_its_operators(
-    folder: Path, tmp_path: Path
-) -> None:
-    sample = samples.workload("unmeasured")
-    unmeasured = replace(sample, calls=sample.calls[2:3])
-    with open_store(str(tmp_path / "one.sqlite")) as one:
-        import_set(one, folder)
-        one.save_workload(unmeasured)
-        assert export_set(one, tmp_path / "without", device="nvidia-h200")["workloads"] == 1
-        with one.writing() as connection:
-            connection.exec_driver_sql("UPDATE workload SET source_id = (SELECT id FROM source)")
-        assert export_set(one, tmp_path / "with", device="nvidia-h200")["workloads"] == 2
-    with open_store(str(tmp_path / "other.sqlite")) as other:
-        import_set(other, tmp_path / "with")
-        export_set(other, tmp_path / "again", device="nvidia-h200")
-        assert unmeasured in other.workloads()
-    assert contents(tmp_path / "again") == contents(tmp_path / "with")
-
-
-def test_an_export_needs_no_room_elsewhere(
-    filled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files are written beside their place: elsewhere may be another file system, or full."""
-    with monkeypatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", str(tmp_path / "no such folder"))
-        export_set(filled, tmp_path / "set", device="nvidia-h200")
-    with opened(tmp_path / "set"):
-        pass
 
 
 def test_an_export_that_is_interrupted_leaves_no_mix_of_two_sets(
@@ -320,13 +240,6 @@ def test_a_broken_set_is_refused(folder: Path, store: Store) -> None:
             pass
 
 
-def test_a_folder_that_is_none(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not exist"):
-        import_set(store, tmp_path / "nowhere")
-    with pytest.raises(InputError, match=rf"{FILE} is missing"):
-        import_set(store, tmp_path)
-
-
 def test_the_default_database_takes_in_published_sets_when_they_change(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,26 +260,3 @@ def test_the_default_database_takes_in_published_sets_when_they_change(
     (published / FILE).write_text("broken")
     with pytest.raises(InputError, match=rf"{FILE} is damaged"):
         open_store()
-
-
-def test_a_damaged_sample_of_a_set_beside_the_code_is_told_when_it_is_read(
-    folder: Path, sqlite: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`opdb import` reads every sample; the first command of a checkout leaves them for later."""
-    monkeypatch.delenv("OPDB_DB", raising=False)
-    checkout = tmp_path / "checkout"
-    (checkout / "db").mkdir(parents=True)
-    folder.rename(checkout / "db" / "nvidia-h200")
-    monkeypatch.setattr(database, "package_parent", lambda: checkout)
-
-    def damage(rows: list[Row]) -> None:
-        rows[0]["stretch"] = rows[0]["stretch"][:-8]
-
-    put_samples_into_rows(checkout / "db" / "nvidia-h200")
-    edit(checkout / "db" / "nvidia-h200", "visits", damage)
-    with open_store() as store:
-        assert store.costs("GPU-1")
-        with pytest.raises(DatabaseError, match="a row is damaged"):
-            store.visits("GPU-1")
-    with pytest.raises(InputError, match=r"visit, column stretch: .*damaged"):
-        import_set(sqlite, checkout / "db" / "nvidia-h200")

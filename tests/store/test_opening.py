@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from opdb.cli import main
-from opdb.errors import DatabaseError, InputError
 from opdb.records import ALGORITHM_SETTING, Workload
 from opdb.store import Store, database, open_store
-from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
-from opdb.store.opening import FILE, origins, usual_sets
+from opdb.store.opening import origins, usual_sets
 from opdb.store.raw import APART
 from tests import published
 from tests.store import samples
@@ -92,21 +90,6 @@ def test_it_holds_what_an_import_brings(tmp_path: Path, monkeypatch: pytest.Monk
     assert files(tmp_path) == ["nvidia-h200", "opdb.sqlite"]
 
 
-def test_costs_of_a_board_that_lies_in_two_sets_rest_on_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither set's own do: intervals are of the visits of both."""
-    monkeypatch.delenv("OPDB_DB", raising=False)
-    monkeypatch.setattr(database, "package_parent", lambda: tmp_path)
-    (tmp_path / "db").mkdir()
-    names = published.write_modes_as_two_sets(tmp_path / "db")
-    with open_store() as store:
-        assert [each.name for each in origins(store)] == names
-        boards = store.boards_of_several_sources()
-        assert boards
-        assert all(derived(store, board).is_as_stored for board in boards)
-
-
 def publish_sweep(checkout: Path) -> Workload:
     """Put a set with one run of a workload that nobody else asked for into a checkout."""
     with open_store(str(checkout / "swept.sqlite")) as store:
@@ -158,16 +141,3 @@ def test_several_first_commands_at_once(checkout: Path) -> None:
     # Where the last two close at once, SQLite may leave its log to whoever opens the file next.
     left = [name for name in files(checkout) if not name.endswith(("-wal", "-shm"))]
     assert left == ["nvidia-h200", "opdb.sqlite"]
-
-
-def test_a_broken_set_is_told(checkout: Path) -> None:
-    (checkout / "db" / "nvidia-h200" / FILE).write_text("broken")
-    with pytest.raises(InputError, match=f"{FILE} is damaged"):
-        open_store()
-
-
-@pytest.mark.parametrize("name", ["", " "])
-def test_an_empty_name_does_not_mean_the_default_database(checkout: Path, name: str) -> None:
-    with pytest.raises(DatabaseError, match="give a file or a URL"):
-        open_store(name)
-    assert not (checkout / "db" / "opdb.sqlite").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,15 +23,6 @@ PUBLISHED = ROOT / "db" / "nvidia-h200"
 def name_of(url: str) -> str:
     """Return the name of a URL's database."""
     return url.partition("?")[0].rpartition("/")[2]
-
-
-def test_text_is_in_the_order_of_its_characters(postgres_url: str) -> None:
-    """People would put b before Z, and look at neither signs nor capitals first."""
-    names = ["Z", "a_b", "aC", "ab", "b", "a-c"]
-    with open_store(postgres_url) as store:
-        for name in names:
-            store.save_workload(samples.workload(name))
-        assert store.workload_names() == sorted(names)
 
 
 @pytest.mark.parametrize(
@@ -142,11 +132,3 @@ def test_the_published_set_says_the_same_as_in_a_file(postgres_url: str, tmp_pat
             assert answers[0] == answers[1]
             for board in other.boards(device.slug):
                 assert one.costs(board.uuid) == other.costs(board.uuid)
-
-
-def test_costs_of_one_board_are_replaced_by_the_later_writer(postgres_url: str) -> None:
-    with open_store(postgres_url) as one, open_store(postgres_url) as other:
-        fill(one)
-        other.replace_costs("GPU-1", [replace(samples.cost(), visits=9)])
-        one.replace_costs("GPU-1", [replace(samples.cost(), visits=10)])
-        assert [cost.visits for cost in other.costs("GPU-1")[samples.CONV.key]] == [10]

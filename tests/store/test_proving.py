@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -12,13 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from opdb.cli import main
-from opdb.derive.__main__ import run
 from opdb.derive.costs import ESTIMATOR
 from opdb.records import Cost
 from opdb.store import open_store
-from opdb.store.deriving import derive_costs, derived
-from opdb.store.exchange import import_set
+from opdb.store.deriving import derived
 from opdb.store.opening import FILE
 from opdb.store.sets import opened
 from tests import published
@@ -46,33 +42,6 @@ def test_the_costs_of_the_published_sets_are_those_of_their_visits(path: Path) -
     with opened(path) as found, opened(path, trusted=True) as given:
         for board in given.boards():
             assert found.costs(board.uuid) == given.costs(board.uuid)
-
-
-def test_a_cost_off_by_rounding_alone_stays_as_it_is_published(folder: Path) -> None:
-    """What another machine's logarithm gives in the last bit is no lie, and is not rewritten."""
-
-    def last_bit(rows: list[Row]) -> None:
-        rows[0]["time_s_high"] = math.nextafter(rows[0]["time_s_high"], math.inf)
-
-    edit(folder, "costs", last_bit)
-    with opened(folder) as found, opened(folder, trusted=True) as given:
-        for board in given.boards():
-            assert found.costs(board.uuid) == given.costs(board.uuid)
-
-
-@pytest.mark.slow
-def test_derive_check_holds_for_all_sets_of_the_default_database(
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    path = tmp_path / "all.sqlite"
-    with open_store(str(path)) as store:
-        for each in SETS:
-            if each.parent == published.SET.parent and each != published.SET:
-                import_set(store, each)
-        for board in store.boards_of_several_sources():
-            derive_costs(store, board)
-    assert main(["--check", "--db", str(path)], run=run) == 0
 
 
 def times_ten(rows: list[Row]) -> None:
@@ -162,21 +131,6 @@ def test_costs_of_an_older_estimator_and_missing_ones_are_derived(
     assert {cost.estimator for cost in found} == {ESTIMATOR}
 
 
-def test_costs_of_a_shard_are_never_read(
-    small: Path,
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    """A job that was killed leaves costs that are not what its visits say."""
-    shard, target = tmp_path / "shard.sqlite", tmp_path / "all.sqlite"
-    assert opdb("import", small, "--db", shard).status == 0
-    right = costs_in(shard)
-    with closing(sqlite3.connect(shard)) as connection, connection:
-        connection.execute("UPDATE cost SET time_s_mean = 10 * time_s_mean, energy_j_mean = -1")
-    assert opdb("import", shard, "--db", target).status == 0
-    assert costs_in(target) == right
-
-
 def test_an_export_writes_the_costs_that_its_visits_give(
     small: Path,
     tmp_path: Path,
@@ -191,10 +145,6 @@ def test_an_export_writes_the_costs_that_its_visits_give(
         for board in before.boards():
             assert again.costs(board.uuid) == before.costs(board.uuid)
     assert opdb("import", tmp_path / "again", "--db", tmp_path / "other.sqlite").status == 0
-
-
-CURVE = published.SET.parent / "apart" / "nvidia-h200-curve"
-"""A set of one board, with its anchors."""
 
 
 def stating(column: str, fact: str, value: object) -> Callable[[list[Row]], None]:
@@ -237,7 +187,7 @@ def test_a_fact_that_samples_contradict_is_refused(
     tmp_path: Path,
     opdb: Opdb,  # noqa: F811
 ) -> None:
-    folder = shutil.copytree(CURVE, tmp_path / "set")
+    folder = shutil.copytree(published.SET.parent / "apart" / "nvidia-h200-curve", tmp_path / "set")
     column = {"calibrations": "facts", "campaigns": "calibration"}[file]
     edit(folder, file, stating(column, fact, value))
     target = tmp_path / "new.sqlite"
@@ -246,44 +196,6 @@ def test_a_fact_that_samples_contradict_is_refused(
     assert f"{folder}, " in ran.err and f", column {column}: '{fact} " in ran.err, ran.err
     assert "what was measured on GPU-e135ec52-" in ran.err and " allows " in ran.err
     assert not target.exists()
-
-
-def test_a_limit_is_proved_by_runs_where_nothing_was_visited(
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    """Of generations alone; nothing ran at the limit, so half of it is what a board must keep."""
-
-    def only_one(rows: list[Row]) -> None:
-        del rows[1:]
-
-    folder = shutil.copytree(CURVE.with_name("nvidia-h200-generations"), tmp_path / "set")
-    edit(folder, "calibrations", only_one)
-    assert opdb("import", folder, "--db", tmp_path / "right.sqlite").status == 0
-    edit(folder, "calibrations", stating("facts", "limit_power_w", 294 / 694))
-    ran = opdb("import", folder, "--db", tmp_path / "new.sqlite")
-    assert ran.status == 2 and "'limit_power_w 294.1" in ran.err and "allows 350 to 735" in ran.err
-
-
-@pytest.mark.parametrize("times", [0.5, 2.0])
-def test_a_peak_that_no_anchor_comes_near_is_held_against_other_boards(
-    times: float,
-    small: Path,
-    folder: Path,
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    """Of the set, or of the database where the set has no other."""
-    change = stating("facts", "matmul_float16_flops_per_s", times)
-    edit(folder, "calibrations", change)
-    ran = opdb("import", folder, "--db", tmp_path / "new.sqlite")
-    assert ran.status == 2 and "matmul_float16_flops_per_s" in ran.err
-    alone = shutil.copytree(CURVE, tmp_path / "alone")
-    edit(alone, "calibrations", change)
-    assert opdb("import", alone, "--db", tmp_path / "empty.sqlite").status == 0
-    assert opdb("import", small, "--db", tmp_path / "other.sqlite").status == 0
-    ran = opdb("import", alone, "--db", tmp_path / "other.sqlite")
-    assert ran.status == 2 and "matmul_float16_flops_per_s" in ran.err, ran.err
 
 
 @pytest.mark.parametrize(

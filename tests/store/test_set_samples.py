@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import lzma
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from opdb.errors import DatabaseError, InputError, SamplesLeftOutError
+from opdb.errors import DatabaseError, InputError
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
 from opdb.store.exchange import export_set, import_set
@@ -19,8 +18,6 @@ from opdb.store.opening import (
     MANIFEST,
     SAMPLES,
     check_manifest,
-    read_manifest,
-    stated_licence,
     write_manifest,
 )
 from opdb.store.raw import LEFT_OUT, STRETCH, pack
@@ -84,20 +81,6 @@ def test_a_damaged_line_is_told_when_it_is_looked_up(
             store.visits("GPU-1")
 
 
-def test_where_the_set_is_not_at_hand_its_samples_are_left_out(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there = checkout_of(folder, tmp_path, monkeypatch)
-    with open_store() as store:
-        copy = shutil.copy(str(store.path), tmp_path / "copy.sqlite")
-    with open_store(str(copy)) as store:
-        assert len(store.visits("GPU-1")) == 3, "a copy of the database finds them, too"
-        (there / SAMPLES).unlink()
-        assert store.costs("GPU-1") and store.visits("GPU-1", role="anchor")
-        with pytest.raises(SamplesLeftOutError, match="a clone of opdb has the samples"):
-            store.visits("GPU-1")
-
-
 def rewritten(change: Callable[[str], str], line: int = 0) -> Callable[[Path], None]:
     """Return what changes the line of the visit, or another, of a file."""
 
@@ -146,21 +129,6 @@ def test_a_damaged_file_is_refused(
 # The manifest of a set: its text, and what is refused.
 
 
-ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-"""The SHA-256 of `abc` (FIPS 180-2, appendix B.1)."""
-
-
-def test_a_manifest_is_indented_text_with_the_checksum_of_each_file(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text("abc")
-    write_manifest(tmp_path, {"licence": "CC0-1.0"})
-    assert (tmp_path / MANIFEST).read_text() == (
-        f'{{\n  "licence": "CC0-1.0",\n  "files": {{\n    "{FILE}": {{\n'
-        f'      "sha256": "{ABC}",\n      "bytes": 3\n    }}\n  }}\n}}\n'
-    )
-    check_manifest(tmp_path)
-    assert stated_licence(tmp_path) == "CC0-1.0"
-
-
 def test_a_file_that_was_changed_or_lies_elsewhere_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "set"
     folder.mkdir()
@@ -175,12 +143,3 @@ def test_a_file_that_was_changed_or_lies_elsewhere_is_refused(tmp_path: Path) ->
     (folder / MANIFEST).write_text(text.replace(FILE, f"../set/{FILE}"))
     with pytest.raises(InputError, match=f"{FILE}: not the file that {MANIFEST} lists"):
         check_manifest(folder)
-
-
-@pytest.mark.parametrize("text", ["[]", '{"files": []}', "{", "[" * 100_000])
-def test_what_is_no_manifest_is_refused_and_states_no_licence(tmp_path: Path, text: str) -> None:
-    assert read_manifest(tmp_path) == {} and stated_licence(tmp_path) is None
-    (tmp_path / MANIFEST).write_text(text)
-    with pytest.raises(InputError, match=MANIFEST):
-        read_manifest(tmp_path)
-    assert stated_licence(tmp_path) is None

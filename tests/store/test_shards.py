@@ -11,12 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from opdb.errors import DatabaseError, InputError
 from opdb.store import Store, VisitFilter, open_store
-from opdb.store.exchange import import_set
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
 from tests.store import samples
-from tests.store.conftest import fill
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,15 +97,6 @@ def test_eight_shards_are_merged_and_twice_is_once(
         assert_merged(store)
 
 
-def test_a_shard_that_has_grown_comes_again(shards: list[Path], tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "all.sqlite")) as store:
-        import_set(store, shards[3])
-        with open_store(str(shards[3])) as job:
-            job.save_visit(samples.visit("later", campaign="campaign of 3"))
-        assert import_set(store, shards[3]).added["visits"] == 1
-        assert len(store.visits("GPU-1")) == 3 + 12 + 1
-
-
 def test_a_shard_that_is_damaged_stops_no_other(
     shards: list[Path],
     tmp_path: Path,
@@ -124,27 +112,3 @@ def test_a_shard_that_is_damaged_stops_no_other(
     assert "nowhere.sqlite: there is none" in ran.err
     with open_store(str(target)) as store:
         assert len(store.visits("GPU-0")) == 20
-
-
-def test_where_no_shard_can_be_read_no_database_is_made(
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    missing, other = tmp_path / "nowhere.sqlite", tmp_path / "notes.db"
-    other.write_text("no database")
-    ran = opdb("import", missing, other, "--db", tmp_path / "all.sqlite")
-    assert ran.status == 2
-    assert "nowhere.sqlite: there is none" in ran.err
-    assert "notes.db: it is not an opdb database" in ran.err
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["notes.db"]
-
-
-def test_a_database_is_no_shard_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "all.sqlite"
-    with open_store(str(path)) as store:
-        fill(store)
-        with pytest.raises(InputError, match="is the database itself"):
-            import_set(store, path)
-        with pytest.raises(DatabaseError, match="there is none"):
-            import_set(store, tmp_path / "nowhere.sqlite")
-    assert not (tmp_path / "nowhere.sqlite").exists()

@@ -9,7 +9,6 @@ import pytest
 from opdb.errors import DatabaseError
 from opdb.records import (
     ALGORITHM_SETTING,
-    Board,
     Form,
     Mode,
     Quantity,
@@ -60,25 +59,6 @@ def test_the_kernels_of_a_call_are_those_of_its_last_good_visit(filled: Store) -
     assert filled.different_kernels("another", asked) == {}
 
 
-def test_what_visits_took_by_configuration_and_board_without_anchors(filled: Store) -> None:
-    filled.save_visit(samples.visit("again", cost_s=0.5))
-    filled.save_visit(samples.visit("blind", role="duplicate", cost_s=0.25))
-    filled.save_visit(samples.visit("streamed", access="streamed", cost_s=100.0))
-    filled.save_campaign(samples.campaign("campaign-2", "GPU-2"))
-    filled.save_visit(samples.visit("other", campaign="campaign-2", cost_s=2.0))
-    conv, relu = samples.CONV, samples.RELU
-    found = {(s.configuration, s.board): (s.kind, s.seconds) for s in filled.spent("nvidia-h200")}
-    assert found == {
-        (conv.key, "GPU-1"): ("conv2d", pytest.approx(0.41 + 0.5 + 0.25)),
-        (conv.key, "GPU-2"): ("conv2d", 2.0),
-        (relu.key, "GPU-1"): ("relu", 0.41),
-    }
-    kinds = {kind for kind, _ in found.values()}
-    assert {s.kind for s in filled.spent("nvidia-h200", kinds=[min(kinds)])} == {min(kinds)}
-    assert filled.spent("nvidia-h200", kinds=()) == []
-    assert filled.spent("nowhere") == filled.spent("nvidia-h200' OR '1'='1") == []
-
-
 def test_a_good_run_goes_before_a_failed_one_and_the_last_counts(filled: Store) -> None:
     good, bad = samples.workload(), samples.workload("other")
     filled.save_workload(bad)
@@ -123,15 +103,6 @@ def test_a_run_in_a_setting_of_its_own_is_not_taken_for_a_usual_one(filled: Stor
     assert filled.standing("nvidia-h200").runs[workload.key] == 1
 
 
-def test_a_visit_of_what_is_not_stored_is_refused(filled: Store) -> None:
-    with pytest.raises(DatabaseError, match=r"configuration [0-9a-f]{64} is not stored"):
-        filled.save_visit(samples.visit("new", replace(samples.CONV, kind="conv3d")))
-    with pytest.raises(DatabaseError, match="not stored"):
-        filled.save_visit(samples.visit("new", campaign="nowhere"))
-    with pytest.raises(ValueError, match="board of device"):
-        filled.save_campaign(replace(samples.campaign(), device=samples.PROCESSOR))
-
-
 WRITER = """
 import os, signal, sys
 from opdb.store import open_store
@@ -154,20 +125,6 @@ def test_kill_9_loses_no_visit_that_was_saved(filled: Store, url: str) -> None:
     with open_store(url) as store:
         kept = [v.id for v in store.visits("GPU-1") if v.id.startswith("killed")]
     assert kept == [f"killed-{number:02d}" for number in range(30)]
-
-
-def test_a_harvest_tells_how_many_runs_called_something_else(filled: Store) -> None:
-    newer = replace(PLAIN, source_version="9.9")
-    fewer = replace(PLAIN, calls=PLAIN.calls[1:])
-    other_form = [replace(call, form="function") for call in PLAIN.calls]
-    assert filled.save_workload(PLAIN) == 0
-    assert filled.save_workload(fewer) == 0, "the same version: opdb describes it better"
-    assert filled.save_workload(PLAIN) == 0
-    assert filled.save_workload(newer) == 0, "another version that calls the same"
-    assert filled.save_workload(fewer) == 1
-    assert filled.save_workload(replace(newer, calls=fewer.calls)) == 0
-    assert filled.save_workload(replace(PLAIN, calls=tuple(other_form[1:]))) == 1
-    assert filled.save_workload(samples.workload("other")) == 0
 
 
 # Host visits of one moment: saved together, or none of them.
@@ -211,23 +168,6 @@ def test_the_usual_host_time_of_a_kind_is_the_median_of_its_calls(filled: Store)
 
 
 # Calibrations of hosts: the last of a host counts, and nothing else sees them.
-
-
-def test_the_last_calibration_of_a_host_is_read_as_it_was_saved(filled: Store) -> None:
-    assert filled.host_calibration("host-1") is None
-    late, early = (
-        samples.host_calibration(name, f"2026-11-20T{hour}:00:00Z")
-        for name, hour in (("late", 14), ("early", 13))
-    )
-    for each in (late, early, replace(late, id="elsewhere", host="host-2")):
-        filled.save_host_calibration(each)
-    assert filled.host_calibration("host-1") == late
-    [first, second] = late.visits
-    assert (first.campaign, second.campaign, second.form) == ("late", "late", "function")
-    with pytest.raises(DatabaseError):
-        filled.save_host_calibration(late)
-    with pytest.raises(DatabaseError):
-        filled.save_host_calibration(replace(late, id="new", board=Board("GPU-9", "nvidia-h200")))
 
 
 # Workloads found by the fingerprint of their harvest, as long as they are what it left.

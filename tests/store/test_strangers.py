@@ -8,17 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from opdb.algorithms.names import ALGORITHMS
 from opdb.errors import InputError
-from opdb.files import file_name
-from opdb.records import is_slug
-from opdb.spec import ModelSpec
 from opdb.store import open_store
 from opdb.store.exchange import export_set, import_set
-from opdb.studies.sweep.request import SweepRequest, SweepSpec
-from opdb.studies.sweep.rows import folder_of
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
-from tests.store import samples
 from tests.store.conftest import fill
 from tests.store.small_set import unpacked
 
@@ -78,25 +71,3 @@ def test_a_set_whose_device_is_named_like_a_path_is_refused(slug: str, tmp_path:
         with pytest.raises(InputError, match="is named as no device may be"):
             import_set(store, folder)
         assert store.devices() == []
-
-
-def test_names_of_files_lead_nowhere() -> None:
-    assert file_name("../../../tmp/x") == "_.._.._tmp_x"
-    assert file_name("resnet50_default_nvidia-h200") == "resnet50_default_nvidia-h200"
-    assert file_name("tests.models:small\x00\n") == "tests.models_small__"
-
-
-def test_slugs_of_all_that_is_measured_are_allowed() -> None:
-    from opdb.bench.session import slug_of
-
-    names = ("NVIDIA H200", "Intel(R) Xeon(R) Platinum 8480+", "AMD EPYC 7763 64-Core Processor")
-    assert all(is_slug(slug_of(name)) for name in (*names, "处理器", "x" * 500))
-    assert is_slug(samples.DEVICE.slug) and is_slug("nvidia-h200-500w")
-
-
-def test_results_of_a_sweep_stay_in_their_folder(tmp_path: Path) -> None:
-    request = ModelSpec("../../../x", dtype="/../../../../y", memory_format="z/../..")
-    cell = SweepSpec(request, "key", 16, ALGORITHMS["default"], "eager")
-    asked = SweepRequest((request,), (16,), (cell.algorithm,), "eager", "quick")
-    folder = folder_of(asked, cell, "nvidia-h200", tmp_path)
-    assert folder.resolve().parent == tmp_path / "quick"

@@ -8,17 +8,11 @@ import pytest
 
 from opdb.derive import costs as rejection
 from opdb.records import Board
-from opdb.store import ConfigurationFilter, Store, VisitFilter, visits
+from opdb.store import Store, VisitFilter, visits
 from tests.store import samples
 
 SETTINGS = ("default",)
 HERE = VisitFilter("nvidia-h200")
-
-
-def test_the_flag_is_that_of_the_rules_for_rejection() -> None:
-    assert visits.REJECTED == rejection.REJECTED
-    assert visits.why_rejected(["slow", f"{rejection.REJECTED}heat", "odd"]) == "heat"
-    assert visits.why_rejected(["slow"]) == ""
 
 
 def test_each_visit_is_counted_as_it_is_saved(filled: Store) -> None:
@@ -32,19 +26,6 @@ def test_each_visit_is_counted_as_it_is_saved(filled: Store) -> None:
     assert filled.outcomes(HERE, [samples.RELU.key], rejected=True) == {}
     assert filled.outcomes(VisitFilter("nvidia-h200", weights="cold"))[key] == Counter(ok=4)
     assert filled.outcomes(VisitFilter("nvidia-h200", "another board")) == {}
-
-
-def among(store: Store, **given: object) -> set[str]:
-    return {c.key for c in store.configurations_among(ConfigurationFilter(**given))}  # type: ignore[arg-type]
-
-
-def test_configurations_by_kind_key_and_whether_they_are_called(filled: Store) -> None:
-    every = {samples.CONV.key, samples.RELU.key, samples.ADD.key}
-    assert among(filled) == every, "the anchor is not called"
-    assert among(filled, kinds=["relu", "conv2d"]) == every - {samples.ADD.key}
-    assert among(filled, keys=[samples.ANCHOR.key]) == {samples.ANCHOR.key}
-    assert among(filled, keys=[samples.ANCHOR.key], called=True) == set()
-    assert among(filled, keys=[]) == set()
 
 
 @pytest.mark.parametrize(("bound", "calls"), [("at most", True), ("above", False)])

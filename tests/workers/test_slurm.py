@@ -89,31 +89,6 @@ def test_a_job_runs_its_command_and_keeps_what_became_of_it(opdb_is: Path) -> No
     assert job.log.read_text() == 2 * said
 
 
-@pytest.mark.parametrize(("status", "state"), [(130, "stopped"), (2, "failed"), (1, "failed")])
-def test_a_command_that_fails_fails_its_job(opdb_is: Path, status: int, state: str) -> None:
-    script(opdb_is, "python", f"exit {status}")
-    job = Job("a", ("show",), str(opdb_is), "sqlite:///x")
-    if state == "failed":
-        with pytest.raises(InputError, match=rf"exit status {status}; see .*a\.log"):
-            job()
-    else:
-        assert job() == status
-    found = read_state(job.state)
-    assert (found["state"], found["exit_status"]) == (state, status)
-
-
-def test_a_job_without_a_database_of_its_own_takes_the_nodes(
-    opdb_is: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script(opdb_is, "python", 'echo "$OPDB_DB"')
-    job = Job("a", ("show",), str(opdb_is), None)
-    monkeypatch.setenv("OPDB_DB", "")
-    with pytest.raises(InputError, match="OPDB_DB is not set here"):
-        job()
-    monkeypatch.setenv("OPDB_DB", "postgresql://server/x")
-    assert job() == 0 and job.log.read_text() == "postgresql://server/x\n"
-
-
 def test_a_shard_begins_as_a_copy_and_stays(opdb_is: Path) -> None:
     script(opdb_is, "python", "exit 0")
     base = opdb_is / "base.db"
@@ -167,20 +142,6 @@ def test_a_command_does_not_outlive_its_job(opdb_is: Path, monkeypatch: pytest.M
     assert running[0].returncode == 3
     state = read_state(job.state)
     assert (state["state"], state["exit_status"]) == ("stopped", None)
-
-
-def test_states_are_read_whole_and_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no job"):
-        states_in(tmp_path)
-    for name in ("b", "a"):
-        write_state(tmp_path / f"{name}.json", {"name": name, "state": "done"})
-    (tmp_path / "a.part.json").write_text("{")
-    assert [state["name"] for state in states_in(tmp_path)] == ["a", "b"]
-    assert read_state(tmp_path / "none.json") == {}
-    for content in ("{", "[]", '{"name": "a"}'):
-        (tmp_path / "c.json").write_text(content)
-        with pytest.raises(InputError, match=r"c.json"):
-            read_state(tmp_path / "c.json")
 
 
 # Slurm
@@ -258,13 +219,6 @@ def test_what_is_at_work_is_not_given_again(cluster: Path, tmp_path: Path) -> No
     assert submit(jobs_here[1:], *GIVEN) == ["77"]
 
 
-def test_a_refusal_leaves_no_state(cluster: Path, tmp_path: Path) -> None:
-    script(cluster, "sbatch", "echo first >&2", "echo 'invalid partition' >&2", "exit 1")
-    with pytest.raises(InputError, match=r"sbatch refuses the jobs: .*invalid partition"):
-        submit(given_to_slurm(tmp_path, "a"), *GIVEN)
-    assert not list(tmp_path.glob("*.json"))
-
-
 # Commands
 
 
@@ -328,22 +282,6 @@ def wait_for(what: Callable[[], bool], logs: Callable[[], str], seconds: float =
 # What a command comes to, and what is said where there is no Slurm
 
 
-def test_a_command_of_several_models_and_algorithms_is_an_array() -> None:
-    options = ("--stage", "quick", "--verify", "--batch-size", "4")
-    command = ["sweep", "--stage", "quick", "vgg16", "--algorithm=fft", "resnet50", "--verify"]
-    assert parts_of([*command, "--algorithm", "winograd nonfused", "-b", "4"]) == [
-        ("sweep", model, "--algorithm", algorithm, *options)
-        for model in ("vgg16", "resnet50")
-        for algorithm in ("fft", "winograd nonfused")
-    ]
-    for whole in (
-        ["bench", "--device", "cpu"],
-        ["bench", "conv2d", "linear"],
-        ["build", "--target", "0.9", "measurements/"],
-    ):
-        assert parts_of(whole) == [tuple(whole)]
-
-
 def test_what_is_no_command_is_told_at_once(opdb: Opdb) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'sweep'"):
         parts_of(["sweeep", "vgg16"])
@@ -371,12 +309,6 @@ def test_what_is_no_command_is_told_at_once(opdb: Opdb) -> None:
 )
 def test_times_are_slurms(text: str, expected: int) -> None:
     assert submitting.minutes(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "0", "1h", "1:2:3:4", "-5"])
-def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(InputError, match="--time"):
-        submitting.minutes(text)
 
 
 def test_without_sbatch_one_message_says_so(

@@ -136,21 +136,6 @@ def test_a_device_that_is_not_there_stops_no_other(url: str) -> None:
 # Runs of models
 
 
-def test_models_are_run_by_whoever_is_free(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    token_of(tmp_path, monkeypatch, short.serve_until_a_run)
-    with open_store(url) as store:
-        specs, heard = specs_of(store, 4), Heard()
-        [failure] = WORK.run_on_each(TWO, store, specs, heard, "measure")
-        assert failure == "cpu: its process ended by itself (exit status -9)"
-        assert WORK.run_on_each(TWO, store, specs, Heard(), "measure") == []
-        runs = store.model_runs()
-        assert sorted(run.workload for run in runs) == sorted(spec.workload for spec in specs)
-        assert {run.outcome for run in runs} == {"ok"} and held(store) == []
-    assert {text.split()[:2][1] for text in heard.doings} == {"mlp"}
-
-
 # The host
 
 
@@ -269,18 +254,6 @@ def test_ctrl_c_stops_all_workers_and_loses_no_finished_visit(url: str, tmp_path
         # A duplicate, blind as it is, makes no cost.
         counted = {visit.configuration for visit in visits if visit.role == "measurement"}
         assert store.costs(board.uuid).keys() == counted
-
-
-@pytest.mark.slow
-def test_workers_end_with_the_command_that_is_killed(url: str, tmp_path: Path) -> None:
-    with benching(url, tmp_path) as (running, _):
-        os.kill(running.pid, signal.SIGKILL)
-        running.wait()
-        until_s = time.monotonic() + 100
-        with pytest.raises(ProcessLookupError):
-            while time.monotonic() < until_s:  # they notice when they next have something to tell
-                os.killpg(running.pid, 0)
-                time.sleep(0.1)
 
 
 REQUESTS = [ModelSpec("mlp", input_size=(size,)) for size in (8, 16, 24)]

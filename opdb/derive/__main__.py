@@ -13,7 +13,7 @@ from opdb.predict.predictor import choose_device
 from opdb.records import Board
 from opdb.store import open_store
 from opdb.store.deriving import Derived, derived
-from opdb.tables import SHARE, Column, Listing, Rows, Table
+from opdb.tables import Column, Listing, Rows, Table
 
 BOARDS: Table[tuple[Board, Derived]] = Table(
     Column("board", lambda row: row[1].board, title="board"),
@@ -22,9 +22,6 @@ BOARDS: Table[tuple[Board, Derived]] = Table(
     Column("new", lambda row: row[1].new, title="new"),
     Column("gone", lambda row: row[1].gone, title="gone"),
     Column("changed", lambda row: row[1].changed, title="changed"),
-    Column("largest_change", lambda row: {"time": row[1].time, "energy": row[1].energy}),
-    Column(title="time by", get=lambda row: row[1].time, unit=SHARE),
-    Column(title="energy by", get=lambda row: row[1].energy, unit=SHARE),
 )
 """A board, and how far its derived costs are from the stored ones."""
 

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -555,29 +555,26 @@ class Connected:
             left.close()
 
     def insert_referring(
-        self,
-        table: Table,
-        row: NewRow,
-        reference: str,
-        target: Table,
-        claim: Claim | None = None,
+        self, table: Table, new: Sequence[NewRow], claim: Claim | None = None
     ) -> None:
-        """Insert a row that refers to another by its content key; a claim must be held.
+        """Insert rows that refer to others by their content keys; a claim must be held.
 
         Raises:
-            DatabaseError: the other is not stored, or the row is there already.
+            DatabaseError: one that is referred to is not stored, or a row is there already.
             ClaimLostError: another worker took the claim over.
         """
         with self.writing() as connection:
             if claim is not None:
                 check_held(connection, claim)
-            known = numbers(connection, target, [row[reference]])
-            connection.execute(insert(table), self.numbered(row, reference, known))
+            for row in self.numbered(connection, table, new):
+                connection.execute(insert(table), row)
 
-    def numbered(self, row: NewRow, reference: str, known: dict[str, int]) -> NewRow:
-        """Return a row with the row number of what it refers to in place of the key."""
-        key = row[reference]
-        if key not in known:
-            raise DatabaseError(f"database {self.location}: {reference} {key} is not stored")
-        rest = {name: value for name, value in row.items() if name != reference}
-        return {**rest, f"{reference}_id": known[key]}
+    def numbered(self, connection: Connection, table: Table, new: Sequence[NewRow]) -> list[NewRow]:
+        """Return rows with the row numbers of what they refer to in place of the keys."""
+        [inside] = schema.REFERENCES.keys() & table.c.keys()
+        outside = schema.REFERENCES[inside]
+        known = numbers(connection, metadata.tables[outside], [row[outside] for row in new])
+        for key in {row[outside] for row in new} - known.keys():
+            raise DatabaseError(f"database {self.location}: {outside} {key} is not stored")
+        numbered = [{**row, inside: known[row[outside]]} for row in new]
+        return [{name: row[name] for name in row if name != outside} for row in numbered]

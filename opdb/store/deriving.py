@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from opdb.derive.costs import ESTIMATOR, board_costs
 from opdb.errors import SamplesLeftOutError
-from opdb.records import Cost, Json, Quantity
+from opdb.records import Cost, Json
 from opdb.store.store import Store
 
 ROUNDING = 1e-9
@@ -21,8 +21,7 @@ class Derived:
     """A board's costs, derived anew, beside those that were stored.
 
     `new` and `gone` count costs that only one side has, `changed` those that differ in any respect,
-    numbers by more than they are rounded to in a published set. `time` and `energy` are the largest
-    relative changes among what both have.
+    numbers by more than they are rounded to in a published set.
     """
 
     board: str
@@ -30,8 +29,6 @@ class Derived:
     new: int
     gone: int
     changed: int
-    time: float
-    energy: float
 
     @property
     def is_as_stored(self) -> bool:
@@ -58,8 +55,6 @@ def derived(store: Store, board: str) -> Derived:
         new=len(pairs) - len(both),
         gone=len(stored),
         changed=sum(old != cost and not alike(asdict(old), asdict(cost)) for old, cost in both),
-        time=_largest([(old.time_s, cost.time_s) for old, cost in both]),
-        energy=_largest([(old.energy_j, cost.energy_j) for old, cost in both]),
     )
 
 
@@ -106,12 +101,3 @@ def alike(one: Json, other: Json) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=0.0)
     return bool(one == other)
-
-
-def _largest(pairs: Sequence[tuple[Quantity | None, Quantity | None]]) -> float:
-    changes = [
-        abs(now.mean / before.mean - 1)
-        for before, now in pairs
-        if before is not None and now is not None and before.mean
-    ]
-    return max(changes, default=0.0)

@@ -69,12 +69,14 @@ def published_devices() -> dict[str, str]:
 
 def device_of(folder: Path) -> str | None:
     """Return the device (slug) that a set is of; None where it does not say so."""
-    return _text(folder, "device")
+    device: str | None = _stated(folder).get("device")
+    return device
 
 
 def stated_licence(folder: Path) -> str | None:
     """Return the licence that a set's manifest states; None where it states none."""
-    return _text(folder, "licence")
+    licence: str | None = _stated(folder).get("licence")
+    return licence
 
 
 def is_packaged(folder: Path) -> bool:
@@ -143,11 +145,6 @@ def _stated(folder: Path) -> dict[str, Json]:
         return read_manifest(folder)
     except InputError:
         return {}
-
-
-def _text(folder: Path, name: str) -> str | None:
-    found = _stated(folder).get(name)
-    return found if isinstance(found, str) else None
 
 
 def _checksum(path: Path) -> dict[str, Json]:

@@ -208,12 +208,7 @@ class Boards(Connected):
         Raises:
             DatabaseError: one is not, or a profile's id is taken.
         """
-        new = [rows.PROFILE.row(profile) for profile in profiles]
-        with self.writing() as connection:
-            known = numbers(connection, schema.configuration, [row["configuration"] for row in new])
-            for row in new:
-                numbered = self.numbered(row, "configuration", known)
-                connection.execute(insert(schema.profile), numbered)
+        self.insert_referring(schema.profile, list(map(rows.PROFILE.row, profiles)))
 
     def profiles(self, device: str, configurations: Collection[str] | None = None) -> list[Profile]:
         """Return a device's profiles of these configurations (keys), or of all, oldest first."""
@@ -488,8 +483,7 @@ class ModelRuns(Connected):
             DatabaseError: they are not, or the run's id is taken.
             ClaimLostError: another worker took the claim over.
         """
-        row = rows.MODEL_RUN.row(run)
-        self.insert_referring(schema.model_run, row, "workload", schema.workload, claim)
+        self.insert_referring(schema.model_run, [rows.MODEL_RUN.row(run)], claim)
 
     def model_runs(
         self,
@@ -606,8 +600,7 @@ class Costs(Connected):
         """
         new = [rows.COST.row(cost) for cost in costs]
         with self.writing() as connection:
-            known = numbers(connection, schema.configuration, [row["configuration"] for row in new])
-            numbered = [self.numbered(row, "configuration", known) for row in new]
+            numbered = self.numbered(connection, schema.cost, new)
             connection.execute(delete(schema.cost).where(schema.cost.c.board == board))
             identity = [column.name for column in schema.cost.primary_key]
             upsert(connection, schema.cost, numbered, identity)

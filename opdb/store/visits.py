@@ -15,7 +15,6 @@ from sqlalchemy import (
     Select,
     Table,
     func,
-    insert,
     or_,
     select,
 )
@@ -34,7 +33,6 @@ from opdb.store.rows import (
     WhereClauses,
     in_parts,
     matching,
-    numbers,
 )
 
 # what is pending
@@ -326,8 +324,7 @@ class Visits(Connected):
             DatabaseError: they are not, or the visit's id is taken.
             ClaimLostError: another worker took the claim over.
         """
-        row = rows.VISIT.row(visit)
-        self.insert_referring(schema.visit, row, "configuration", schema.configuration, claim)
+        self.insert_referring(schema.visit, [rows.VISIT.row(visit)], claim)
 
     def save_host_visits(self, visits: Sequence[HostVisit]) -> None:
         """Save host visits, all or none; their campaigns and configurations must be stored.
@@ -335,13 +332,7 @@ class Visits(Connected):
         Raises:
             DatabaseError: they are not, or a visit's id is taken.
         """
-        new = [rows.HOST_VISIT.row(visit) for visit in visits]
-        with self.writing() as connection:
-            keys = [row["configuration"] for row in new]
-            known = numbers(connection, schema.configuration, keys)
-            for row in new:
-                placed = self.numbered(row, "configuration", known)
-                connection.execute(insert(schema.host_visit), placed)
+        self.insert_referring(schema.host_visit, list(map(rows.HOST_VISIT.row, visits)))
 
     def standing(self, device: str) -> Standing:
         """Return how far a device (slug) is: what is measured, pending, failed."""

@@ -214,7 +214,6 @@ def test_what_differs_is_counted_and_put_right(path: Path) -> None:
         store.replace_costs(board, [slower, older, *rest[:-1]])
         found = derived(store, board)
         assert (found.new, found.gone, found.changed) == (1, 0, 2)
-        assert found.time == pytest.approx(1 / 3) and found.energy == 0
         assert derive_costs(store, board) == len(before)
         after = store.costs(board)
         assert after.keys() == before.keys(), "the older estimator's cost is gone too"

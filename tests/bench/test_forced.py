@@ -18,9 +18,7 @@ from opdb.bench.plan import BenchRequest
 from opdb.bench.run import BenchResult, bench
 from opdb.bench.visit import built
 from opdb.errors import UnsupportedError
-from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.operators import build
-from opdb.predict.predictor import predictor_for
 from opdb.records import Configuration
 from opdb.store import Store
 from tests.algorithms.stand_in import REFUSAL, stand_in
@@ -76,24 +74,6 @@ def test_usual_measurements_know_nothing_of_forced_ones(
     assert store.standing(result.device).measured == 3
     [cost] = [c for c in store.costs(result.board)[CONV.key] if "fft" in c.setting]
     assert not cost.host_time_s
-
-
-def test_a_prediction_takes_each_from_its_own_setting(
-    store: Store, calls: list[ForcedCall]
-) -> None:
-    made = workload(CONV, RELU)
-    store.save_workload(made)
-    result, _ = benched(store, precision=100.0)
-    device = store.devices()[0]
-    usual = predictor_for(store, device).answer(made, "eager").prediction
-    under = {**DEFAULT_SETTINGS, **FFT.setting}
-    before = predictor_for(store, device, under).answer(made, "graph").prediction
-    assert [each.configuration.kind for each in before.missing] == ["conv2d"]
-    benched(store, algorithms=(FFT,), precision=100.0)
-    assert not predictor_for(store, device, under).answer(made, "graph").prediction.missing
-    after = predictor_for(store, device).answer(made, "eager").prediction
-    assert after.time_s == usual.time_s
-    assert result.device == device.slug
 
 
 @pytest.mark.parametrize(

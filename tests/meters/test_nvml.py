@@ -23,7 +23,6 @@ from opdb.meters.nvml import (
     driver_version,
     foreign_processes,
     gpu_names,
-    try_meters,
 )
 from tests.paths import python_path
 
@@ -128,36 +127,6 @@ def test_what_a_board_reports_is_in_watts_hertz_and_shares(answering: None) -> N
     assert state.default_application_clock_hz == pytest.approx(1.9e9)
     assert state.throttle_reasons == ("software power cap", "hardware slowdown")
     assert driver_version() == "1.0"
-
-
-def test_meters_are_tried(answering: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a clock of the test's own: the counter ticks every 50 ms, the ring every 20 ms."""
-    passed_s = [0.0]
-    clock = SimpleNamespace(
-        monotonic=lambda: 100.0 + passed_s[0],
-        time=lambda: 1_000.0 + passed_s[0],
-        sleep=lambda seconds: passed_s.__setitem__(0, passed_s[0] + seconds),
-    )
-    monkeypatch.setattr(nvml, "time", clock)
-
-    def samples(_: object, kind: int, seen_us: int) -> tuple[int, list[SimpleNamespace]]:
-        ticks = (1_000_000_000 + 20_000 * n for n in range(-2, int(passed_s[0] / 0.02) + 1))
-        value = SimpleNamespace(uiVal=300_000)
-        return 1, [SimpleNamespace(timeStamp=t, sampleValue=value) for t in ticks if t > seen_us]
-
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", samples)
-    assert try_meters(UUID, 0.21) == (10, 0)
-    passed_s[0] = 0.0
-    name = "nvmlDeviceGetTotalEnergyConsumption"
-    monkeypatch.setattr(pynvml, name, lambda _: 5_000 + int(passed_s[0] / 0.05))
-    assert try_meters(UUID, 0.21) == (10, 4)
-
-    def lost(*_: object) -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-
-    for function in (name, "nvmlDeviceGetSamples"):
-        monkeypatch.setattr(pynvml, function, lost)
-    assert try_meters(UUID, 0.01) == (0, 0)
 
 
 @pytest.fixture

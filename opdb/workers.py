@@ -553,7 +553,10 @@ def submit(jobs: Sequence[Job], parameters: Mapping[str, object], requeues: int)
             f"{', '.join(at_work)}: still at work (opdb show jobs {folder}); wait for it, "
             "cancel it with scancel, or give another --folder"
         )
-    executor = submitit.SlurmExecutor(folder / "submitit", max_num_timeout=requeues)
+    private = folder / "submitit"  # holds jobs with their databases, whose URLs may hold passwords
+    private.mkdir(parents=True, exist_ok=True)
+    private.chmod(0o700)
+    executor = submitit.SlurmExecutor(private, max_num_timeout=requeues)
     executor.update_parameters(**parameters)
     for job in jobs:
         has_shard = job.database is not None and job.database.endswith(str(job.shard))
@@ -569,7 +572,7 @@ def submit(jobs: Sequence[Job], parameters: Mapping[str, object], requeues: int)
         }
         write_state(job.state, submitted)
     try:
-        with _private(folder / "submitit"), executor.batch():
+        with executor.batch():
             given = [executor.submit(job) for job in jobs]
     except (FailedJobError, FailedSubmissionError) as error:
         for job in jobs:
@@ -582,24 +585,6 @@ def submit(jobs: Sequence[Job], parameters: Mapping[str, object], requeues: int)
         if state["state"] == "submitted":  # else it has begun, and knows its number itself
             write_state(job.state, state | {"job": number})
     return ids
-
-
-@contextmanager
-def _private(folder: Path) -> Iterator[None]:
-    """Make a folder, and what is written in it inside the block, for this user alone.
-
-    A job is written there with its database, whose URL may hold a password.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)
-    except OSError as error:
-        raise InputError(f"{folder}: {error.strerror}") from error
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def queue() -> dict[str, str] | None:

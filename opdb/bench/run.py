@@ -178,9 +178,7 @@ class Anchors:
                 self._measure(configuration)
 
     def _age_s(self, configuration: Configuration) -> float:
-        """Return how long ago an anchor was measured; one of the future counts as never."""
-        age_s = time.monotonic() - self._measured_s.get(configuration.key, -math.inf)
-        return age_s if age_s >= 0 else math.inf
+        return time.monotonic() - self._measured_s.get(configuration.key, -math.inf)
 
     def when_due(self) -> None:
         """Measure the next anchor in turn, if a minute has passed since the last.

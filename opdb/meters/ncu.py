@@ -408,65 +408,47 @@ def read_report(text: str, source: str) -> CounterReport:
         InputError: it is no such CSV, a number in it is none, or no call in it is named.
     """
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
-    start = next((n for n, line in enumerate(lines) if line.startswith('"ID","')), None)
-    if start is None:
-        raise InputError(f'{source}: no CSV of Nsight Compute: no line begins with "ID"')
+    start = next((n for n, line in enumerate(lines) if line.startswith('"ID","')), len(lines))
     try:
-        rows = list(csv.reader(io.StringIO("\n".join(lines[start:])), strict=False))
-    except csv.Error as error:
-        raise InputError(f"{source}: no CSV of Nsight Compute: {error}") from error
-    header = rows[0]
-    if "Metric Name" in header:
+        header, units, *rows = csv.reader(io.StringIO("\n".join(lines[start:])), strict=False)
+        name_at = header.index("Kernel Name")
+    except (csv.Error, ValueError) as error:
         raise InputError(
-            f"{source}: that is the details page; print the raw one: "
-            "ncu --import REPORT --csv --page raw"
-        )
-    if "Kernel Name" not in header or len(rows) < 2:
-        length = plural(len(lines) - start, "line")
-        raise InputError(f"{source}: no kernel in it: it has {length}")
-    return _read(header, rows[1:], source)
-
-
-def _read(header: list[str], printed: list[list[str]], source: str) -> CounterReport:
-    units, *rows = printed
+            f"{source}: no kernel in it; print a report's raw page: "
+            "LC_ALL=C ncu --import REPORT --csv --page raw"
+        ) from error
+    for number, row in enumerate([units, *rows]):
+        if len(row) != len(header):
+            there = plural(len(row), "field")
+            raise InputError(
+                f"{source}, row {number}: {there}; expected {len(header)}; is it cut off?"
+            )
     ranges = [n for n, name in enumerate(header) if "Range:" in name]
     columns = {
         name: n for n, name in enumerate(header) if n not in ranges and _COUNTED.fullmatch(name)
     }
-    if len(units) != len(header):
-        there = plural(len(units), "unit")
-        raise InputError(f"{source}: {there}; expected {len(header)}, one a column")
     report = CounterReport(source, {name: units[n] for name, n in columns.items()})
     scales = {name: _UNITS.get(unit.lower(), ("", 1.0))[1] for name, unit in report.units.items()}
     for number, row in enumerate(rows):
-        where = f"{source}, kernel {number}"
-        if len(row) != len(header):
-            there = plural(len(row), "field")
-            raise InputError(f"{where}: {there}; expected {len(header)}; is it cut off?")
-        ranged = " ".join(row[n] for n in ranges)
+        where, ranged = f"{source}, kernel {number}", " ".join(row[n] for n in ranges)
         called = _CALL.search(ranged)
         if called is None:
             continue
         if (on := _BOARD.search(ranged)) is not None:
-            report.board = _same_board(report.board, Board(on[1], on[2]), where)
-            report.measured_at = report.measured_at or on[3]
+            board = Board(on[1], on[2])
+            if report.board not in (None, board):
+                raise InputError(f"{where}: on {board.uuid}, others not; import one at a time")
+            report.board, report.measured_at = board, report.measured_at or on[3]
         values = {
             name: _value(row[n], scales[name], f"{where}, {name}") for name, n in columns.items()
         }
-        kernels = report.calls.setdefault(called[1], [])
-        kernels.append(KernelCounts(row[header.index("Kernel Name")], values))
+        report.calls.setdefault(called[1], []).append(KernelCounts(row[name_at], values))
     if not report.calls:
         raise InputError(
             f"{source}: of {plural(len(rows), 'kernel')} none is in a range that names a call; "
             "opdb roofline --ncu sets them, and --ncu-report keeps them"
         )
     return report
-
-
-def _same_board(known: Board | None, found: Board, where: str) -> Board:
-    if known is not None and known != found:
-        raise InputError(f"{where}: on {found.uuid}, others on {known.uuid}; import one at a time")
-    return found
 
 
 def _value(field: str, scale: float, where: str) -> float | None:

@@ -163,7 +163,7 @@ def test_a_metrics_file_with_mistakes(opdb: Opdb, harvested: Path, text: str, sa
         (("--ncu", "--ncu-csv", "a.csv"), "give one"),
         (("--ncu-metrics", "a.json"), "give --ncu or --ncu-csv too"),
         (("--ncu", "--device", "nvidia-h200"), "these counters are those of made-up-gpu"),
-        (("--ncu-csv", "text.csv"), "text.csv: no CSV of Nsight Compute"),
+        (("--ncu-csv", "text.csv"), "text.csv: no kernel in it"),
     ],
 )
 def test_bad_input_is_one_message(

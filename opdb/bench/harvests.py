@@ -8,13 +8,10 @@ import itertools
 import math
 import time
 import warnings
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import torch
@@ -25,16 +22,14 @@ from torch.overrides import TorchFunctionMode
 from opdb.bench.calibrate import container_time_s
 from opdb.derive.quiet import quiet_time_s
 from opdb.errors import OpdbError, UnsupportedError
-from opdb.growth import CHOICE, apart_from, steps_of
+from opdb.growth import CHOICE
 from opdb.harvest.finding import HarvestPolicy
 from opdb.harvest.passes import record
 from opdb.harvest.recorder import Recorder
-from opdb.models import LoadedModel, load
+from opdb.models import load
 from opdb.models.construction import ANY_FAILURE, one_line
-from opdb.models.inputs import make, seeded
-from opdb.models.transformers import BrokenOffError
 from opdb.operators import is_metadata
-from opdb.records import Harvest, Workload, made
+from opdb.records import Harvest, Workload
 from opdb.spec import ModelSpec
 
 
@@ -126,8 +121,6 @@ class _Issue:
 @dataclass
 class _Answering(TorchFunctionMode):
     answers: Sequence[CallResult]
-    broken_off: bool = False
-    """Whether the pass is broken off at the call after the last."""
     issues: list[_Issue] | None = None
     """Where it is a list: the calls of the pass."""
     others: Iterator[Callable[[], Any]] = field(default_factory=lambda: itertools.cycle(_others()))
@@ -144,8 +137,6 @@ class _Answering(TorchFunctionMode):
 
     def answer(self, called: Any, make: Callable[[], Any], start_s: float) -> Any:
         place = len(self.marks_s) - 1
-        if self.broken_off and place == len(self.answers):
-            raise BrokenOffError
         self.marks_s.append(start_s - self.aside_s)
         if place >= len(self.answers) or self.answers[place].called is not called:
             raise UnsupportedError(DIFFERENT)
@@ -228,17 +219,15 @@ def _issued(mode: _Answering, issues: Sequence[_Issue]) -> list[float]:
     return times_s
 
 
-def times_around(
-    run: Callable[[], Any], answers: Sequence[CallResult], *, broken_off: bool = False
-) -> list[float]:
+def times_around(run: Callable[[], Any], answers: Sequence[CallResult]) -> list[float]:
     """Return how long Python takes before, between and after the calls of a pass, in containers.
 
     That is the quiet time of what lies before each answer (and, the last, after all of them), less
     that of the same call by itself, over the time of a container (`container_time_s`): a time may
-    be below 0. `broken_off` says that the pass goes on beyond these calls (`BrokenOffError`).
+    be below 0.
     """
     with _one_thread():
-        return _timed_once(run, _Answering(answers, broken_off, issues=[]))
+        return _timed_once(run, _Answering(answers, issues=[]))
 
 
 @contextmanager
@@ -299,23 +288,15 @@ def _quiet_s(rounds_s: Sequence[Sequence[float]]) -> list[float]:
 # Modules prepare arguments, look things up in configurations, make output classes. The host needs
 # time for it in an eager pass beside that of the calls, whatever the device.
 #
-# A whole generation is timed in parts: what lies up to the choice of the first token, and a step,
-# of each sort of steps that its calls show. So few of its passes are made.
+# Of a whole generation a few tokens are timed: what comes up to the first, and the steps after it.
 
-AHEAD = 2
-"""The passes before a step that is not the first: a prefill, and the step before it."""
+FEW = 3
+"""Tokens of a whole generation that are timed; further ones take what these steps do."""
 
-RUNS = 4
-"""As many times a generation is begun at most, to time steps that make different calls."""
+KnownTimes: TypeAlias = dict[tuple[object, ...], float | str]
+"""The time around the calls of a pass, in containers, or why there is none.
 
-PartCalls: TypeAlias = tuple[tuple[str, str], ...]
-"""What a pass, or a part of it, calls (see `made`)."""
-
-Times: TypeAlias = dict[PartCalls, float]
-"""The time around each part, in containers."""
-
-KnownTimes: TypeAlias = dict[tuple[str, str], dict[PartCalls, float | str]]
-"""The times around parts, or why there are none, by a model's name and a phase."""
+By a model's name, a phase, and the calls (`Workload.made`)."""
 
 
 def with_around(request: ModelSpec, found: Harvest, known: KnownTimes) -> Harvest:
@@ -337,32 +318,23 @@ def around(request: ModelSpec, workload: Workload, known: KnownTimes) -> float |
     it serves for other hosts. It is 0 where the calls one by one take longer: each looks up its
     module, which `nn.Sequential` does not. None of training steps: these are not timed.
 
-    `workload` is what was harvested. Each part of it (all of a pass that is no generation) is timed
-    once for all sizes and dtypes of a model that make the same calls: what is `known` grows.
+    `workload` is what was harvested. It is timed once for all sizes and dtypes of a model that make
+    the same calls: what is `known` grows.
     """
     if request.training is not None:
         return None
-    parts = _parts(request, workload)
-    times = known.setdefault((request.name, request.phase), {})
-    missing = [part for part in dict.fromkeys(parts) if part not in times]
-    if missing:
+    key = request.name, request.phase, workload.made
+    if key not in known:
         try:
             with _unheard(), torch.no_grad():
-                times.update(_timed(request, parts, times))
+                known[key] = _timed(request)
         except ANY_FAILURE as error:  # a forward is anyone's code
             said = str(error) if isinstance(error, OpdbError) else one_line(error)
-            times.update(dict.fromkeys(missing, _untimed(request, said)))
-    total = 0.0
-    for part, count in Counter(parts).items():
-        timed = times[part]
-        if isinstance(timed, str):
-            raise UnsupportedError(timed)
-        total += timed * count
-    return total
-
-
-def _untimed(request: ModelSpec, why: str) -> str:
-    return f"Python around the calls of {request.name!r} was not timed: {why}"
+            known[key] = f"Python around the calls of {request.name!r} was not timed: {said}"
+    timed = known[key]
+    if isinstance(timed, str):
+        raise UnsupportedError(timed)
+    return timed
 
 
 @contextmanager
@@ -374,124 +346,18 @@ def _unheard() -> Iterator[None]:
         yield
 
 
-def _parts(request: ModelSpec, workload: Workload) -> list[PartCalls]:
-    """Return what the parts of a pass call, in order.
-
-    Those of a generation of several tokens are what comes up to the first choice, each step, and
-    what comes after the last choice. Any other pass is one part.
-    """
-    if request.phase != "generate" or request.max_new_tokens == 1:
-        return [workload.made]
-    steps = steps_of(workload)
-    if not steps:
-        raise UnsupportedError(_untimed(request, "its steps are not seen"))
-    before, after = apart_from(workload, steps)
-    return [made(calls) for calls in (before, *(step.calls for step in steps), after)]
-
-
-def _timed(request: ModelSpec, parts: Sequence[PartCalls], known: Container[PartCalls]) -> Times:
-    loaded = load(request, device="meta")
-    if len(parts) > 1:
-        return _timed_of_generation(loaded, parts, known)
-    recorder = record(loaded, autocast=request.autocast, recorder_type=Keeping)
+def _timed(request: ModelSpec) -> float:
+    tokens = request.max_new_tokens if request.phase == "generate" else 1
+    begun = request if tokens <= FEW else replace(request, max_new_tokens=FEW)
+    loaded = load(begun, device="meta")
+    for _ in range(2):  # the first time a model may make what it finds the next time
+        recorder = record(loaded, autocast=request.autocast, recorder_type=Keeping)
     assert isinstance(recorder, Keeping)
     run = partial(loaded.module, *loaded.args, **loaded.kwargs)
-    return {parts[0]: max(math.fsum(times_around(run, recorder.answers)), 0.0)}
-
-
-def _timed_of_generation(
-    loaded: LoadedModel, parts: Sequence[PartCalls], known: Container[PartCalls]
-) -> Times:
-    *steps, end = parts
-    found: Times = {}
-    runs = 0
-    for number, part in enumerate(steps):
-        if part not in known and part not in found:
-            runs += 1
-            if runs > RUNS:
-                raise UnsupportedError("too many of its steps make other calls")
-            found.update(_timed_at(loaded, number, steps, end))
-    if end not in known and end not in found:
-        raise UnsupportedError("what it calls at its end is not how a step begins")
-    return found
-
-
-def _timed_at(
-    loaded: LoadedModel, number: int, steps: Sequence[PartCalls], end: PartCalls
-) -> Times:
-    """Return the times around a step (0: what comes before the first), the one before it, the end.
-
-    Later steps are reached by a longer prompt. The end is that beginning of a step which makes the
-    same calls.
-    """
-    ahead = min(number, AHEAD)
-    begun = _longer(loaded, number - ahead)
-    passes = max(ahead, 1) + 1
-    recorder, bounds = _recorded(begun, passes, steps[number], ahead)
-    run = partial(begun.module, *begun.args, **begun.kwargs)
-    is_broken_off = recorder.begun > passes
-    times = times_around(run, recorder.answers, broken_off=is_broken_off)
-    before = [0, *(answer.calls for answer in recorder.answers)]
-
-    def between(first: int, last: int) -> float:
-        return max(math.fsum(times[bisect_left(before, first) : bisect_left(before, last)]), 0.0)
-
-    found: Times = {}
-    for place, (first, last) in enumerate(bounds, number - ahead):
-        part = made(recorder.calls[first:last])
-        if part == steps[place]:  # a longer prompt is no step
-            found[part] = between(first, last)
-            if part[: len(end)] == end:
-                found[end] = between(first, first + len(end))
-    return found
-
-
-def _longer(loaded: LoadedModel, by: int) -> LoadedModel:
-    """Return a generation with a prompt that is so many tokens longer, and drawn anew."""
-    [spec] = loaded.inputs["args"]
-    batch, prompt = spec["shape"]
-    spec = {**spec, "shape": [batch, prompt + by]}
-    with seeded("meta"):
-        tokens = make(spec, "meta")
-    return replace(loaded, args=(tokens,), inputs={**loaded.inputs, "args": [spec]})
-
-
-class _KeepingPasses(Keeping):
-    """Counts the passes of a generation that have `begun`, and breaks off before one too many."""
-
-    def __init__(self, model: nn.Module, passes: int) -> None:
-        super().__init__(model)
-        self.begun = 0
-        self._passes = passes
-        self._decoder = model.get_submodule("decoder")
-
-    def forget(self) -> None:
-        super().forget()
-        self.begun = 0
-
-    def enter_module(self, module: nn.Module, args: Any) -> None:
-        """Note that a module call begins; that of the decoder is a pass."""
-        super().enter_module(module, args)
-        if module is self._decoder:
-            self.begun += 1
-            if self.begun > self._passes:
-                raise BrokenOffError
-
-
-def _recorded(
-    begun: LoadedModel, passes: int, step: PartCalls, place: int
-) -> tuple[_KeepingPasses, list[tuple[int, int]]]:
-    """Record the first passes of a generation; return from which call to which each part goes.
-
-    The first time a model may make what it finds the next time.
-    """
-    for _ in range(2):
-        watched = partial(_KeepingPasses, passes=passes)
-        recorder = record(begun, recorder_type=watched)
-        assert isinstance(recorder, _KeepingPasses)
-        kinds = [call.configuration.kind for call in recorder.calls]
-        ends = [number for number, kind in enumerate(kinds, 1) if kind == CHOICE]
-        bounds = list(pairwise([0, *ends]))
-        if len(bounds) == passes and made(recorder.calls[slice(*bounds[place])]) == step:
-            return recorder, bounds
-    raise UnsupportedError(DIFFERENT)
+    times = times_around(run, recorder.answers)
+    if begun is request:
+        return max(math.fsum(times), 0.0)
+    chosen = [call.configuration.kind for call in recorder.calls].index(CHOICE)
+    first = next(n for n, answer in enumerate(recorder.answers, 1) if answer.calls > chosen)
+    step = max(math.fsum(times[first:]), 0.0) / (FEW - 1)
+    return max(math.fsum(times[:first]), 0.0) + (tokens - 1) * step

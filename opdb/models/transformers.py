@@ -321,23 +321,17 @@ class GenerationPass(nn.Module):
         return {**held, "is_initialized": True, **counted}
 
 
-class BrokenOffError(Exception):
-    """Raised by who watches a whole generation, to break it off."""
-
-
 class WholeGeneration(nn.Module):
     """A whole generation by transformers' `generate`; returns all tokens, the prompt's included.
 
     The likeliest token is taken each time, no token ends a sequence, and nothing is compiled, so
-    that each generation makes the same calls. `generation` is as in `GenerationPass`; it ends at as
-    many tokens for any prompt, so that a longer prompt leads to the later steps. One that is broken
-    off (`BrokenOffError`) returns the prompt.
+    that each generation makes the same calls. `generation` is as in `GenerationPass`.
 
     Raises:
         InputError: the model has no `generate`, or a cache of a family that opdb does not know.
     """
 
-    def __init__(self, name: str, decoder: nn.Module, generation: Json, *, prompt: int) -> None:
+    def __init__(self, name: str, decoder: nn.Module, generation: Json) -> None:
         super().__init__()
         _check_known(name, _new_cache(decoder, None).layers)
         config: Any = getattr(decoder, "generation_config", None)
@@ -346,20 +340,16 @@ class WholeGeneration(nn.Module):
         self.decoder: Any = decoder
         for each in ("bos_token_id", "eos_token_id", "pad_token_id"):
             setattr(config, each, None)
-        self._tokens = prompt + generation["max_new_tokens"]
+        self._tokens: int = generation["max_new_tokens"]
         self._options: dict[str, Any] = {"do_sample": False, "disable_compile": True}
         if generation["cache"] == "static":
             self._options["cache_implementation"] = "static"
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the tokens of prompts and answers, for prompts of shape [batch, tokens]."""
-        left = self._tokens - tokens.shape[1]
-        try:
-            found: Tensor = self.decoder.generate(
-                tokens, use_cache=True, max_new_tokens=left, **self._options
-            )
-        except BrokenOffError:
-            return tokens
+        found: Tensor = self.decoder.generate(
+            tokens, use_cache=True, max_new_tokens=self._tokens, **self._options
+        )
         return found
 
 
@@ -423,7 +413,7 @@ def as_generation(blueprint: Blueprint, request: ModelSpec) -> Blueprint:
     }
     _set_experts(request, module)
     if request.phase == "generate":
-        made: nn.Module = WholeGeneration(request.name, module, generation, prompt=tokens)
+        made: nn.Module = WholeGeneration(request.name, module, generation)
     else:
         made = GenerationPass(request.name, module, generation, filled=filled)
     return replace(blueprint, module=made, inputs=inputs, example=None)

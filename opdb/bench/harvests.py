@@ -347,7 +347,7 @@ def _unheard() -> Iterator[None]:
 
 
 def _timed(request: ModelSpec) -> float:
-    tokens = request.max_new_tokens if request.phase == "generate" else 1
+    tokens = request.max_new_tokens or 1 if request.phase == "generate" else 1
     begun = request if tokens <= FEW else replace(request, max_new_tokens=FEW)
     loaded = load(begun, device="meta")
     for _ in range(2):  # the first time a model may make what it finds the next time

@@ -266,26 +266,23 @@ def read_metrics(path: Path) -> Definition:
     A quantity's value is a metric, a list of metrics to add up, or a mapping of metrics to weights.
 
     Raises:
-        InputError: it cannot be read or does not hold metrics; all of its mistakes at once.
+        InputError: it cannot be read or does not hold metrics.
     """
     document = parse_json(path, read_text(path, "a metrics file"))
     if not isinstance(document, dict) or not document:
         allowed = ", ".join(QUANTITIES)
         raise InputError(f"{path}: a metrics file is one mapping of quantities: {allowed}")
-    problems: list[str] = []
     found = {}
     for quantity, value in document.items():
         if quantity not in QUANTITIES:
-            problems.append(str(UnknownNameError("quantity", quantity, QUANTITIES)))
-        elif (weights := _weights(value)) is None:
-            problems.append(
-                f"{quantity}: found {str(value)[:60]!r}; give a metric such as "
+            raise UnknownNameError("quantity", quantity, QUANTITIES, hint=f"(in {path})")
+        weights = _weights(value)
+        if weights is None:
+            raise InputError(
+                f"{path}: {quantity}: found {str(value)[:60]!r}; give a metric such as "
                 "'dram__bytes.sum', a list of them, or a mapping of them to weights"
             )
-        else:
-            found[quantity] = weights
-    if problems:
-        raise InputError(f"{path}: " + "; ".join(problems))
+        found[quantity] = weights
     return found
 
 

@@ -70,18 +70,6 @@ def test_a_missing_calibration_is_made_and_saved_once(
     assert ensure_board_calibration(gpu, store) == again, "the latest counts"
 
 
-@pytest.mark.parametrize(
-    "changes", [{"driver": "570.0"}, {"driver": None}, {"power_limit_w": 500.0}], ids=str
-)
-def test_another_driver_or_power_limit_is_another_calibration(
-    gpu: Session, store: Store, made: list[str], changes: dict[str, object]
-) -> None:
-    store.save_board(samples.DEVICE, BOARD)
-    store.save_board_calibration(calibration("other", **changes))
-    found = ensure_board_calibration(gpu, store)
-    assert found.id == "made-0"
-
-
 def test_what_failed_reaches_no_measurement(gpu: Session) -> None:
     sound = trusting(gpu, calibration("sound")).meter
     assert sound.window(3.7, 4.9) == gpu.meter.window(3.7, 4.9)

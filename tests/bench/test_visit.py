@@ -44,13 +44,9 @@ pytestmark = pytest.mark.usefixtures("short")
     [
         (VisitRequest(CONV), "reused"),
         (VisitRequest(TRAINED), "fresh"),
-        (VisitRequest(TRAINED, role="anchor"), "fresh"),
         (VisitRequest(CONV, role="anchor"), "fresh"),
         (VisitRequest(OTHER_PASS), "fresh"),
-        (VisitRequest(replace(CONV, pass_name="update")), "fresh"),
-        (VisitRequest(CONV, weights="hot"), "reused"),
         (VisitRequest(TRAINED, weights="hot"), "reused"),
-        (VisitRequest(OTHER_PASS, weights="hot"), "reused"),
     ],
 )
 def test_calls_of_training_and_anchors_with_cold_weights_write_to_fresh_memory(

@@ -70,20 +70,6 @@ def generation(name: str, tokens: int, **said: Any) -> ModelSpec:
     return checked(ModelSpec(name, source="python", phase="generate", **asks))
 
 
-@pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many passes each run consists of that times a part of a generation."""
-    seen: list[int] = []
-    real = module._recorded
-
-    def counted(loaded: Any, passes: int, *others: Any) -> Any:
-        seen.append(passes)
-        return real(loaded, passes, *others)
-
-    monkeypatch.setattr(module, "_recorded", counted)
-    return seen
-
-
 def test_it_is_what_python_takes_and_not_what_calls_take(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -107,21 +93,14 @@ def test_of_a_pass_that_changes_a_note_says_why_it_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("cache", ["static", "dynamic"])
-def test_all_steps_of_a_generation_have_the_time_of_one(cache: str, begun: list[int]) -> None:
-    known: module.KnownTimes = {}
-    found = []
-    for tokens, batch_size in ((40, 2), (60, 1)):
-        request = generation("llama", tokens, cache=cache, batch_size=batch_size)
-        found.append(around(request, harvest(request), known))
-    assert begun == [2]
-    [times] = known.values()
-    first, step, end = map(float, times.values())
-    assert 0 < step < first
-    assert 0 <= end < step
-    assert found == pytest.approx([first + 39 * step + end, first + 59 * step + end])
-
-
-# Two policies of which stored harvest counts: of all that measures, and of all that reads
-
-
-REQUEST = ModelSpec("mlp", batch_size=2)
+def test_of_a_generation_the_first_token_and_a_step_are_timed(
+    cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = generation("llama", 12, cache=cache)
+    workload = harvest(request)
+    assert around(request, workload, {}) > 0
+    monkeypatch.setattr(module, "times_around", lambda run, answers: [1.0] * (len(answers) + 1))
+    few = harvest(generation("llama", 3, cache=cache))
+    first = harvest(generation("llama", 1, cache=cache))
+    expected = len(first.calls) + 11 * (len(few.calls) - len(first.calls)) / 2
+    assert around(request, workload, {}) == pytest.approx(expected, rel=0.05)

@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 26_082, "lines": 49_120, "files": 146},
+    "core": {"statements": 25_956, "lines": 48_938, "files": 146},
     "studies": {"statements": 4_284, "lines": 7_990, "files": 20},
-    "tests": {"lines": 32_265, "files": 262},
+    "tests": {"lines": 32_155, "files": 262},
     "benchmarks": {"lines": 2_304, "files": 10},
 }
 

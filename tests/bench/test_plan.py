@@ -35,7 +35,6 @@ from tests.growth.test_steps import generation
 pytestmark = pytest.mark.usefixtures("short")
 ALONE = BenchRequest(seed=1, duplicates=0.0)
 ALL = (CONV, RELU, RELU_IN_PLACE, ADD_IN_PLACE, SQUARE)
-CONV_ALONE = Configuration("conv2d", {**CONV.parameters, "padding": [0, 0]}, CONV.inputs)
 OTHER_TF32 = {**DEFAULT_SETTINGS, "tf32_convolution": False}
 
 
@@ -205,9 +204,6 @@ def test_of_a_generation_few_steps_are_pending(store: Store, session: Session) -
 
 
 # Further visits go where they narrow models' sums most for their device time
-
-
-SECONDS = dict.fromkeys("abcd", 0.3)
 
 
 def a_sum(**deviations: float) -> Sum:

@@ -32,21 +32,6 @@ def serve(*given: Any, token: Path | None = None) -> None:
     workers.serve(*given)
 
 
-def serve_until_a_run(*given: Any, token: Path) -> None:
-    """Work; the first that finds the token as it saves a run takes it, and dies by kill -9."""
-    shorten()
-    save = Store.save_model_run
-
-    def saved(store: Store, *given: Any) -> None:
-        if token.exists():
-            token.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-        save(store, *given)
-
-    Store.save_model_run = saved  # type: ignore[method-assign, assignment]
-    workers.serve(*given)
-
-
 def shorten() -> None:
     """Make visits and runs of this process as short as can be."""
     torch.set_num_threads(1)

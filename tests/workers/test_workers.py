@@ -18,13 +18,12 @@ from typing import Any
 import pytest
 
 from opdb import workers
-from opdb.bench.model import RunOptions, model_work
 from opdb.bench.plan import BenchRequest
 from opdb.bench.run import bench_on_each
 from opdb.bench.session import detect, platforms
 from opdb.errors import CannotMeasureError, InputError
 from opdb.harvest.passes import harvest
-from opdb.runs import ModelPolicy, ModelRunSpec
+from opdb.runs import ModelRunSpec
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 from opdb.store.claims import held
@@ -40,7 +39,6 @@ LOST = WorkerDevice("cuda:7", "7")
 
 HERE = detect("cpu").board
 BOARDS = (HERE.uuid,)
-WORK = model_work(ModelPolicy((HERE.device,), BOARDS), RunOptions(2))
 SMALL = ModelSpec("resnet18", input_size=(3, 32, 32))
 
 pytestmark = pytest.mark.usefixtures("short_workers")

@@ -77,20 +77,6 @@ def test_a_device_that_no_set_has_is_unknown(checkout: Path) -> None:
     assert devices() == ["nvidia-h200"]
 
 
-@pytest.mark.parametrize("name", ["nvidia-other", "NVIDIA Other", " OTHER "])
-def test_any_name_that_only_one_device_has_is_taken(checkout: Path, name: str) -> None:
-    with open_store() as store:
-        assert choose_device(store, name) == OTHER
-        assert choose_device(store, name) == OTHER, "also once it is there"
-
-
-@pytest.mark.parametrize("name", ["othe", "h20", "", "H201"])
-def test_a_part_of_a_word_names_no_device(checkout: Path, name: str) -> None:
-    """An H20 is another GPU than an H200."""
-    with open_store() as store, pytest.raises(UnknownNameError, match="unknown device"):
-        choose_device(store, name)
-
-
 def test_a_name_of_several_devices_is_answered_with_all(checkout: Path) -> None:
     with open_store() as store:
         with pytest.raises(InputError, match="could be any of nvidia-h200, nvidia-other; name one"):

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.store.database import shown
 from opdb.tables import masked
-from tests import postgres
 from tests.cli.conftest import Opdb
 
 SECRET = "hu/nt@er2"
@@ -54,24 +52,6 @@ def test_no_command_shows_a_password(
         assert ran.status != 0 or name == "doctor"
         for part in (SECRET, "er2", "hu/nt", "hunter"):
             assert part not in ran.out + ran.err, (more, ran)
-
-
-def test_nor_of_a_server_that_answers(opdb: Opdb, postgres_server: postgres.Server) -> None:
-    plain = postgres_server.new_database()
-    name = plain.partition("?")[0].rpartition("/")[2]
-    place = f"host={postgres_server.folder}"
-    for url in (
-        f"postgresql://opdb:hunter2@/{name}?{place}",
-        f"{plain}&password=hunter2",
-        f"{plain}&sslpassword=hunter2",
-    ):
-        assert "hunter2" not in shown(url)
-        for command in ("show", "show --json", "export --debug", "doctor", "predict mlp"):
-            ran = opdb(*command.split(), "--db", url)
-            assert "hunter2" not in ran.out + ran.err, command
-    wrong = f"postgresql://nobody_here:hunter2@/{name}?{place}"
-    ran = opdb("show", "--debug", "--db", wrong)
-    assert ran.status == 2 and "hunter2" not in ran.out + ran.err
 
 
 def test_a_url_of_the_environment_is_in_no_job(

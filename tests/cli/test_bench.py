@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import resource
 import signal
 import sqlite3
 import subprocess
@@ -133,31 +132,6 @@ def test_ctrl_c_is_one_line_and_keeps_the_visits(database: Path) -> None:
         stored = store.visits(board.uuid)
         assert len(stored) >= 2 and {v.outcome for v in stored} == {"ok"}
         assert sum(c.visits for [c] in store.costs(board.uuid).values()) == len(stored)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("short")
-def test_a_disk_that_fills_up_is_one_message_and_keeps_the_visits(
-    opdb: Opdb, database: Path
-) -> None:
-    inputs = [{"input": {"shape": [n], "dtype": "float32"}} for n in range(1, 12)]
-    many = [Configuration("relu", {}, each) for each in inputs]
-    with open_store(str(database)) as store:
-        store.save_workload(workload(*many, name="more"))
-
-    def starve() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (130_000, 130_000))
-
-    process = start(database, "--quiet", "--duplicates", "0", preexec=starve)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 2, (out, err)
-    assert len(err.splitlines()) == 1 and "Traceback" not in err
-    assert err.startswith(f"opdb: database {database}: ") and " disk" in err
-    kept = visits(database)
-    assert {outcome for _, _, outcome in kept} == {"ok"}
-    assert opdb("bench", "--device", "cpu", "--quiet", "--duplicates", 0).status == 0
-    assert visits(database)[: len(kept)] == kept
-    assert measured(database) == len(many) + len(CALLS)
 
 
 @pytest.mark.usefixtures("short")

@@ -81,25 +81,6 @@ def test_the_loop_goes_to_the_target_then_has_nothing_to_do_and_goes_on_to_a_hig
 
 
 @pytest.mark.usefixtures("short")
-def test_one_broken_file_among_ten_stops_none_of_the_nine(opdb: Opdb, folder: Path) -> None:
-    for size in range(2, 10):
-        (folder / f"mlp{size}.yml").write_text(f"model: mlp\ninput_size: [{size}]\n")
-    (folder / "torn.yml").write_text("model: [mlp\n")
-    with open_store():
-        pass
-    ran = opdb("build", folder, *CPU, "--plan", "--json")
-    assert ran.status == 1
-    assert ran.err.splitlines()[-1].startswith("opdb: models/torn.yml, line 2")
-    found = document(ran)
-    assert len(found["workloads"]) == 10 and len(found["errors"]) == 1
-    ran = opdb("build", folder, *CPU, *ANY, "--json", "--quiet")
-    assert ran.status == 1 and "models/torn.yml" in ran.err
-    found = document(ran)
-    assert [is_done(each) for each in found["workloads"]] == [True] * 10
-    assert "processed: true" in (folder / "mlp9.yml").read_text()
-
-
-@pytest.mark.usefixtures("short")
 def test_pins_of_the_list_are_kept_to(opdb: Opdb, folder: Path, tmp_path: Path) -> None:
     listed = folder / "significant.yml"
     listed.write_text("target: 0.01  # enough\nalways: [relu]\nnever: [linear]\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,26 +47,6 @@ def test_layers_are_shown_by_their_path_the_slowest_first(opdb: Opdb) -> None:
     assert found[0]["layers"].keys() == {"0", "1", "2", "3", "4"}
 
 
-def test_a_model_that_fails_does_not_stop_the_others(opdb: Opdb, tmp_path: Path) -> None:
-    names = [f"tests.bench.test_model:{name}" for name in ("unbuildable", "broken", "overflowing")]
-    ran = opdb("measure", *names, "--input-size", 3, "--device", "cpu", "--repeats", 1, "--json")
-    assert ran.status == 2
-    assert "Traceback" not in ran.err
-    found = json.loads(ran.out)
-    assert [(f["model"], f["outcome"]) for f in found] == [(names[1], "error"), (names[2], "ok")]
-    assert found[0]["time_s"] is None and "half way" in found[0]["reason"]
-    message = ran.err[ran.err.index("opdb: ") :].splitlines()
-    assert message[0] == "opdb: 2 models failed; what was finished is stored"
-    assert "unbuildable" in message[1] and "no such file" in message[1]
-    assert (
-        message[2]
-        .strip()
-        .startswith(f"{names[1]} batch 1 float32 size 3 eager: error: RuntimeError")
-    )
-    with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        assert [run.outcome for run in store.model_runs()] == ["error", "ok"]
-
-
 def test_a_run_is_the_truth_beside_its_prediction(opdb: Opdb) -> None:
     assert opdb("measure", *MLP, "--repeats", 3, "--quiet").status == 0
     assert opdb("bench", "--device", "cpu", "--quiet").status == 0
@@ -83,22 +62,6 @@ def test_a_run_is_the_truth_beside_its_prediction(opdb: Opdb) -> None:
     assert len(document["rows"]) == 1 and document["summary"]["energy"] is None
     assert opdb("validate").status == 0
     assert re.search(r"^energy +–", opdb("predict", "mlp", "--input-size", 16).out, re.MULTILINE)
-
-
-def test_runs_of_another_version_that_called_something_else_are_told_of(
-    opdb: Opdb, tmp_path: Path
-) -> None:
-    assert opdb("measure", "mlp", "--device", "cpu", "--quiet").status == 0
-    cpu = ("--device", "cpu")
-    for command in (("harvest",), ("measure", *cpu), ("build", "--gpu-seconds", "0", *cpu)):
-        with open_store(str(tmp_path / "opdb.sqlite")) as store:
-            [mlp] = store.workloads("mlp")
-            runs = len(store.model_runs(mlp.key))
-            store.save_workload(replace(mlp, source_version="0", calls=mlp.calls[1:]))
-        said = f"calls something else in builtin {mlp.source_version} than when"
-        first, again = opdb(*command, "mlp"), opdb(*command, "mlp")
-        assert said in first.err and f"runs of it were measured ({runs})" in first.err
-        assert said not in again.err
 
 
 STEP = ("mlp", "--phase", "training", "--batch-size", 4)

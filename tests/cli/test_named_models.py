@@ -16,28 +16,6 @@ OWN = "tests.models.test_as_built"
 pytestmark = pytest.mark.usefixtures("h200")
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (["half"], "batch 2 float16 (as built) size 8, eager"),
-        (["half", "-b", 16], "batch 16 float16 (as built) size 8, eager"),
-        (["half", "--dtype", "float32"], "batch 2 float32 (cast from float16) size 8, eager"),
-        (["mixed"], "batch 2 float16+float32 (as built) size 8, eager"),
-        (["full", "--dtype", "fp16"], "batch 2 float16 (cast from float32) size 8, eager"),
-    ],
-)
-def test_the_first_line_says_whose_dtype_it_is(opdb: Opdb, asked: list[str], said: str) -> None:
-    model, *options = asked
-    ran = opdb("predict", f"{OWN}:{model}", *options)
-    assert ran.status == 0 and ran.out.startswith(f"{OWN}:{model}, {said}")
-    assert opdb("predict", f"{OWN}:{model}", *options).err == "", "stored, and found again"
-    counted = opdb("complexity", f"{OWN}:{model}", *(() if "-b" in options else options))
-    graphs = opdb("fx", f"{OWN}:{model}", *options)
-    words = said.removesuffix(", eager")
-    assert graphs.out.startswith(f"# {OWN}:{model}, {words.removesuffix(' size 8')}")
-    assert counted.out.startswith(f"{OWN}:{model}, {words.replace('batch 16', 'batch 2')}: ")
-
-
 def test_a_decoder_has_the_same_weights_in_every_command(opdb: Opdb, tmp_path: Path) -> None:
     """1,235,814,400 parameters in bfloat16, the head being the embedding."""
     db = ("--db", shutil.copy(published.default_database(), tmp_path / "default.sqlite"))

@@ -2,22 +2,18 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 import torchvision
 
 from opdb.errors import InputError
-from opdb.harvest.finding import find_workload
 from opdb.models import checked
 from opdb.spec import (
     ModelSpec,
-    describe,
     parse_mode,
     parse_size,
 )
-from opdb.store import open_store
 from opdb.summary import (
     load_summary,
     request_for,
@@ -25,7 +21,6 @@ from opdb.summary import (
 )
 from tests.cli.conftest import Opdb
 from tests.paths import ROOT
-from tests.store import samples
 
 SUMMARY = """\
 model: tiny
@@ -74,23 +69,6 @@ def test_a_name_means_plain_defaults_and_what_is_asked(summary: Path) -> None:
         assert found == ModelSpec("tiny", batch_size=batch_size)
     found = request_for("tiny", ModelSpec(dtype="bfloat16"))
     assert meant(found) == (1, "bfloat16", "contiguous")
-
-
-def test_the_hint_repeats_all_that_was_given_and_works(opdb: Opdb, tmp_path: Path) -> None:
-    store = open_store(str(tmp_path / "another one.sqlite"))
-    store.save_workload(samples.workload("mlp", 2))
-    step = {"phase": "training", "optimizer": "adamw", "accumulation": 2}
-    said = ModelSpec.parse(batch_size=3, input_size="64", dtype="bf16", **step)
-    with pytest.raises(InputError, match="only for: batch 2 float32") as caught:
-        find_workload(store, "mlp", said, "eager", harvest=False)
-    hint = str(caught.value).partition("to add it: opdb ")[2]
-    assert hint == (
-        "harvest mlp --batch-size 3 --dtype bfloat16 --input-size 64 --phase training "
-        f"--optimizer adamw --grad-accum-steps 2 --db '{store.location}'"
-    )
-    assert opdb(*shlex.split(hint)).status == 0
-    found = find_workload(store, "mlp", said, "eager", harvest=False)
-    assert describe(found.workload) == describe(request_for("mlp", said))
 
 
 def test_options_are_checked_and_short_names_understood() -> None:

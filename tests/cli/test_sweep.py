@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from opdb.algorithms.names import ALGORITHMS
-from opdb.bench.session import detect
-from opdb.store import Claims, open_store
+from opdb.store import open_store
 from opdb.studies.sweep import measuring as bench_sweep
 from opdb.studies.sweep import measuring as verify
 from tests.algorithms.stand_in import REFUSAL, stand_in
@@ -145,29 +144,6 @@ def test_status_counts_every_combination(opdb: Opdb) -> None:
     with open_store(None) as store:
         [run] = store.model_runs(setting=None)
     assert found["default"]["took_s"] == run.cost_s
-
-
-def test_two_sweeps_share_the_cells_of_one_database(
-    opdb: Opdb, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What another worker is at is running, is left to it, and is free when it is given back."""
-    swept(opdb, SMALL, "--sizes", "16,24", "--plan")
-    arguments = (SMALL, "--sizes", "16,24")
-    with open_store(None) as store:
-        [cell] = [workload for workload in store.workloads() if workload.inputs["args"][0][
-            "shape"][-1] == 16]  # fmt: skip
-        slug = detect("cpu").device.slug
-        with Claims(store, f"sweep {slug}", "another board") as others:
-            # Another process's name: this one's claims are its own to take.
-            monkeypatch.setattr(others, "_worker", "elsewhere:1:0.00")
-            assert others.take(f"sweep eager default {cell.key}")
-            [row] = swept(opdb, *arguments)["rows"]
-            assert row["input_size"] == 24
-            told = opdb("sweep", *arguments, "--stage", "quick", "--device", "cpu").err
-            assert "not in these files: 1 cell, which others measure or nobody could" in told
-            [status] = swept(opdb, *arguments, "--status", "--algorithm", "default")
-            assert (status["full"], status["running"], status["left"]) == (1, 1, 0)
-    assert len(swept(opdb, *arguments)["rows"]) == 2
 
 
 @pytest.mark.slow

@@ -23,7 +23,6 @@ from opdb.store import open_store
 from opdb.store.schema import SCHEMA
 from tests import postgres
 from tests.doctor.conftest import Machine, refuse
-from tests.meters.test_nvml import UUID
 
 
 def the_fault(name: str, found: str, advice: str, *, blocks: bool) -> None:
@@ -69,11 +68,6 @@ def test_a_board_that_was_lost(machine: Machine) -> None:
     the_fault("GPU state", "cannot reach it", "dmesg for Xid", blocks=True)
 
 
-def test_mig(machine: Machine) -> None:
-    machine.mig = 1
-    the_fault("MIG", "of an instance cannot be read", f"nvidia-smi -i {UUID} -mig 0", blocks=True)
-
-
 def test_a_foreign_process(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.processes = {4321: "trainer"}
     the_fault("processes", r"^4321 \(trainer\)$", "Stop them or wait", blocks=True)
@@ -111,11 +105,6 @@ def test_clocks(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.reasons = pynvml.nvmlClocksEventReasonSwPowerCap
     monkeypatch.setattr(pynvml, "nvmlDeviceGetApplicationsClock", lambda *_: refuse())
     assert {each.result for each in examine()} == {"fine"}
-
-
-def test_a_power_limit(machine: Machine) -> None:
-    machine.power_limit = 500_000
-    the_fault("power limit", "500 W, default 700 W", f"{UUID} -pl 700", blocks=False)
 
 
 # The tools around torch
@@ -209,17 +198,6 @@ def test_a_database_that_only_can_be_read(
 
 def database_finding(url: str) -> Finding:
     return next(each for each in examine(url) if each.check == "database")
-
-
-def test_a_name_that_is_no_database(machine: Machine) -> None:
-    fault = database_finding("mysql://somewhere/opdb")
-    assert fault.blocks and "not supported" in fault.found
-
-
-def test_a_server_without_its_driver(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    fault = database_finding("postgresql+psycopg://user:secret@host/opdb")
-    assert fault.blocks and "secret" not in fault.found and install("postgres") in fault.found
 
 
 def test_a_server_that_does_not_answer(machine: Machine) -> None:

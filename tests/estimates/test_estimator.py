@@ -22,7 +22,7 @@ from opdb.estimates.estimator import (
     _Covariances,
     unit_of,
 )
-from opdb.estimates.features import Roofline, features
+from opdb.estimates.features import Roofline
 from opdb.records import Configuration, Quantity
 from opdb.records.measurement import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from tests.estimates.made import call, example
@@ -128,33 +128,6 @@ def test_a_kind_or_dtype_never_measured_widens_and_is_flagged() -> None:
     assert two.blocks[0].time[0, 1] > 0.53, "calls of one unknown kind err together"
     apart = estimator(memory=known).estimate([call(2**10, "softmax"), call(2**10, "gelu")])
     assert apart.blocks[0].time[0, 1] < 0.53
-
-
-def linear(dtype: str = "float32") -> Configuration:
-    weight = {"shape": [64, 64], "dtype": dtype, "role": "weight"}
-    return Configuration("linear", {}, {**call(8, dtype=dtype).inputs, "weight": weight})
-
-
-def test_a_family_never_measured_takes_the_forward_passes_else_the_least_sure() -> None:
-    sure, unsure = learned(), learned(time=process(0.1, variance=0.9), levels={"softmax": 0.4})
-    asked = linear()
-    [cost] = estimator(memory=sure, convolution=unsure).estimate([asked]).costs.values()
-    assert cost.flags == ("estimated", ROOFLINE_ALONE)
-    under_s = ROOFLINE.time_s(features(asked))
-    assert cost.time_s.mean == pytest.approx(under_s * math.exp(0.1))
-    width = 2.0 * math.sqrt(0.9 + 0.01 + unsure.kind_variance)
-    assert widths(cost.time_s) == pytest.approx((width, width))
-    energy_width = 2.5 * math.sqrt(0.91 + unsure.kind_variance + 0.2 + 0.01)
-    assert widths(cost.dynamic_energy_j) == pytest.approx((energy_width, energy_width))
-    assert cost.dynamic_energy_j.mean == pytest.approx(100.0 * cost.time_s.mean)
-    backward = replace(linear(), pass_name="backward", gradient=True)
-    families = {"memory": unsure, "matrix": learned(time=process(0.2, variance=0.3))}
-    [cost] = estimator(**families).estimate([backward]).costs.values()
-    under_s = ROOFLINE.time_s(features(backward))
-    assert cost.time_s.mean == pytest.approx(under_s * math.exp(0.2))
-    families["matrix backward"] = learned(dtypes=frozenset({"bfloat16"}), time=process(0.05))
-    [cost] = estimator(**families).estimate([backward]).costs.values()
-    assert cost.time_s.mean == pytest.approx(under_s * math.exp(0.05))
 
 
 def test_what_has_no_roofline_is_refused_however_it_is_asked_for() -> None:

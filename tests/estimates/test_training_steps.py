@@ -179,31 +179,3 @@ def test_reaches_hold_what_was_left_out() -> None:
     unmetered = learned(dark)
     assert unmetered.families["memory"].reach == Reach(reach.time, None)
     assert unmetered.sums == SumWidths(reach.time, None)
-
-
-def test_usual_times_are_medians_of_a_kind() -> None:
-    examples = [
-        example(
-            call(8 * n),
-            1e-6,
-            kernels=kernels,
-            eager_s=eager_s,
-            host_s={"module": n * 1e-6} if n % 2 else {"function": 5e-6, "module": n * 1e-6},
-        )
-        for n, (kernels, eager_s) in enumerate(
-            [(1, 3e-6), (2, 4e-6), (3, 6e-6), (0, 9.0), (None, 9.0), (3, None)] * 2, 1
-        )
-    ]
-    views = [
-        example(Configuration("flatten", {}, call(8).inputs), 0.0, kernels=0, eager_s=9.0),
-        example(Configuration("flatten", {}, call(16).inputs), None, kernels=5),
-    ]
-    usual = learned([*examples, *scattered(12, "softmax"), *views]).usual
-    assert (usual["relu"].kernels, usual["flatten"].kernels) == (2, 0)
-    assert usual["relu"].eager_s == pytest.approx(3e-6)
-    assert (usual["softmax"].eager_s, usual["flatten"].eager_s) == (0.0, 0.0)
-    assert usual["softmax"].host_s == {}
-    module, function = usual["relu"].host_s["module"], usual["relu"].host_s["function"]
-    assert (module.median, module.mean) == pytest.approx((6.5e-6, 6.5e-6)) and module.count == 12
-    assert (module.low, module.high) == pytest.approx((1.275e-6, 11.725e-6))
-    assert (function.low, function.high, function.count) == pytest.approx((5e-6, 5e-6, 6))

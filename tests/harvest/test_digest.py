@@ -81,25 +81,6 @@ def test_code_that_was_not_installed_leaves_it_open(tmp_path: Path, where: str) 
     assert ran(program, folder).strip() == str(where == "beside")
 
 
-def test_a_program_that_may_start_processes_is_no_code_of_a_model(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import multiprocessing, sys\n"
-        "from opdb.harvest.digest import fingerprint\n"
-        "from opdb.models import ModelSpec\n"
-        "assert sys.modules['__mp_main__'].__file__ == __file__\n"
-        "print(fingerprint(ModelSpec('mlp')) is None)"
-    )
-    found = subprocess.run(
-        [sys.executable, str(program)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": python_path()},
-    )
-    assert found.stdout.strip() == "False"
-
-
 OWN = """
 import torch
 

@@ -101,25 +101,6 @@ def test_a_database_that_cannot_be_written_serves() -> None:
         shutil.rmtree(folder)
 
 
-def test_what_is_left_to_a_model_of_ones_own_is_as_it_was_built(store: Store) -> None:
-    """What an option changed is never taken for what `build()` returns."""
-    name = "package.module:build"
-    plain = replace(samples.workload("tiny", 5), name=name, source="python", dtype="float16")
-    cast = replace(plain, dtype="float32", inputs={**plain.inputs, "built": {"dtype": "float16"}})
-    larger = samples.workload("tiny", 6)
-    larger = replace(larger, name=name, source="python", dtype="float16")
-    larger = replace(larger, inputs={**larger.inputs, "built": {"batch_size": 5}})
-    for each in (cast, larger):
-        store.save_workload(each)
-        assert stored_workload(store, ModelSpec(name)) is None
-    store.save_workload(plain)
-    assert stored_workload(store, ModelSpec(name)) == plain
-    assert stored_workload(store, ModelSpec(name, dtype="float16")) == plain
-    assert stored_workload(store, ModelSpec(name, dtype="float32")) == cast
-    assert stored_workload(store, ModelSpec(name, batch_size=6)) == larger
-    assert stored_workload(store, ModelSpec(name, dtype="float32", batch_size=6)) is None
-
-
 def test_a_name_that_only_the_database_knows_is_found(store: Store) -> None:
     ours = samples.workload("ours", 2)
     store.save_workload(ours)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -215,62 +212,3 @@ def test_a_recorder_that_hangs_in_the_driver_is_one_error(
 
 
 # Traces of the NVML recorder, on a stand-in for pynvml whose board draws 300 W for ever
-
-
-TRACE_STAND_IN = '''
-"""As much of pynvml as a trace needs: 300 W, a tick of 20 ms, a counter and an instant of 50 ms."""
-import time
-from types import SimpleNamespace
-class NVMLError(Exception): pass
-NVML_CLOCK_SM = NVML_TEMPERATURE_GPU = NVML_SUCCESS = 0
-NVML_TOTAL_POWER_SAMPLES, NVML_FI_DEV_POWER_INSTANT = 0, 186
-def __getattr__(name):
-    if name.startswith("nvmlClocksEventReason"): return 4 if name.endswith("PowerCap") else 0
-    raise AttributeError(name)
-def nvmlInit(): pass
-def nvmlDeviceGetHandleByUUID(uuid): return uuid
-def nvmlDeviceGetTotalEnergyConsumption(handle): return int(time.time() / 0.05) * 15_000
-def nvmlDeviceGetClockInfo(handle, kind): return 1500
-def nvmlDeviceGetTemperature(handle, sensor): return 45
-def nvmlDeviceGetCurrentClocksEventReasons(handle): return 4
-def nvmlDeviceGetFieldValues(handle, fields):
-    milliwatts = 300_000 + int(time.time() / 0.05) % 2
-    return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=milliwatts))]
-def nvmlDeviceGetSamples(handle, kind, seen_us):
-    now, value = int(time.time() / 0.02), 300_000
-    return 1, [
-        SimpleNamespace(timeStamp=i * 20_000, sampleValue=SimpleNamespace(uiVal=value))
-        for i in range(now - 50, now + 1) if i * 20_000 > seen_us
-    ]
-'''
-
-
-@pytest.fixture
-def meter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlMeter]:
-    (tmp_path / "pynvml.py").write_text(TRACE_STAND_IN)
-    monkeypatch.setenv("PYTHONPATH", python_path(tmp_path))
-    made = NvmlMeter(UUID)
-    yield made
-    made.close()
-
-
-def test_a_trace_has_every_series_with_its_moments(meter: NvmlMeter) -> None:
-    meter.watch(instant=True)
-    start_s = time.monotonic()
-    time.sleep(0.4)
-    trace = meter.trace(start_s, start_s + 0.4)
-    assert set(trace.answering) == {"samples", "counter", "instant", "clock"}
-    assert trace.duration_s == pytest.approx(0.4)
-    for series in (
-        trace.power_samples,
-        trace.counter_edges,
-        trace.instant_samples,
-        trace.clock_samples,
-    ):
-        assert len(series) >= 5
-        assert all(0 <= a[0] < b[0] <= 0.4 for a, b in pairwise(series))
-    assert {w for _, w in trace.power_samples} == {300.0}
-    assert trace.counter_edges[0][1] == 0
-    assert {round(b[1] - a[1], 6) for a, b in pairwise(trace.counter_edges)} <= {15.0, 30.0}
-    assert {round(w) for _, w in trace.instant_samples} == {300}
-    assert {hz for _, hz in trace.clock_samples} == {1.5e9}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -62,18 +61,6 @@ def test_what_no_board_can_have_drawn_is_no_power(fault: str) -> None:
     assert reading.clock_samples_hz, "what else it says stays"
 
 
-def test_whatever_a_board_really_draws_is_power() -> None:
-    """Idle, under load, as a load comes and goes, and at the power limit."""
-    replayed = ReplayMeter(TRACE)
-    trusted = TrustedMeter(replayed, {}, LIMIT_W)
-    end_s = json.loads(TRACE.read_text())["power"][-1][0]
-    starts = [n / 10 for n in range(int(10 * end_s) - 5)]
-    windows = [(start_s, start_s + length_s) for start_s in starts for length_s in (0.17, 0.5)]
-    assert len(windows) > 80
-    for window_s in windows:
-        assert trusted.window(*window_s) == replayed.window(*window_s)
-
-
 def drawn(watts: tuple[float, ...], joules: tuple[float, ...]) -> Reading:
     """A window of samples every 10 ms and an update of the counter every 250 ms."""
     return Reading(
@@ -103,24 +90,3 @@ CONTRADICTS = "the meters contradict each other: samples {} W, counter {}"
 )
 def test_what_a_board_of_700_w_can_have_drawn(reading: Reading, reason: str | None) -> None:
     assert implausible(reading, 2 * LIMIT_W) == reason
-
-
-class Counting:
-    """A meter without samples, whose counter was read so many times in each window."""
-
-    def __init__(self, joules: tuple[float, ...]) -> None:
-        self.joules = joules
-
-    def window(self, start_s: float, end_s: float, *, lag_s: float = 0.0) -> Reading:
-        counted = drawn((), self.joules).counter_edges
-        return Reading(counter_edges=counted, reason="no power sample")
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def test_twice_the_power_limit_is_the_most() -> None:
-    most = TrustedMeter(Counting((0.0, 350.0)), {}, LIMIT_W).window(0.0, 1.0)
-    assert len(most.counter_edges) == 2
-    more = TrustedMeter(Counting((0.0, 351.0)), {}, LIMIT_W).window(0.0, 1.0)
-    assert more.reason == "the energy counter reads 1404 W, which this board cannot draw"

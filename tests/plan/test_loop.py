@@ -61,36 +61,6 @@ def test_many_failures_in_a_row_stop_nothing(store: Store) -> None:
     assert again.benched == 0 and heard.visits == [] and visits > len(many)
 
 
-def test_what_failed_is_tried_again_when_asked(store: Store) -> None:
-    job = BuildModel(MLP, workload(RELU, HUGE))
-    built(store, REQUEST, job)
-    _, heard = built(store, REQUEST, job)
-    assert heard.visits == []
-    _, heard = built(store, replace(REQUEST, retry=True), job)
-    assert [v.configuration for v in heard.visits] == [HUGE.key], "once, and not in a circle"
-
-
-def test_so_many_models_are_run_as_are_asked_for_drawn_by_their_keys(store: Store) -> None:
-    sizes = [ModelSpec("mlp", input_size=(size,)) for size in (8, 16, 24)]
-    jobs = [BuildModel(request, harvest(request)) for request in sizes]
-    none, _ = built(store, replace(REQUEST, runs=0), *jobs)
-    assert none.runs == 0 and [s.run for s in none.standings] == [None] * 3
-    assert all(s.meets(0.01) for s in none.standings), "covered, and not to be run"
-    some, _ = built(store, replace(REQUEST, runs=2), *jobs)
-    ran = {s.workload.key for s in some.standings if s.run == "ok"}
-    assert ran == set(sorted(job.ran for job in jobs)[:2])
-    assert all(s.meets(0.01) for s in some.standings if not s.drawn), "no run to be held against"
-    answers = [s.answer for s in some.standings if s.answer is not None]
-    assert len(answers) == 3, "how near a run is that takes microseconds is the machine's matter"
-    assert all(min(a.prediction.coverages.values()) >= 0.01 for a in answers)
-    held = {a.prediction.workload.key for a in answers if a.measured is not None}
-    assert held == ran, "each that ran is held against its run"
-    again, _ = built(store, replace(REQUEST, runs=2), *jobs)
-    assert again.runs == 0, "the same are drawn again"
-    every, _ = built(store, REQUEST, *jobs)
-    assert every.runs == 1
-
-
 def test_a_run_of_this_board_is_not_repeated_one_of_another_does_not_count(store: Store) -> None:
     job = BuildModel(MLP, harvest(MLP))
     first, _ = built(store, REQUEST, job)

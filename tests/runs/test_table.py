@@ -180,22 +180,3 @@ def test_each_run_is_made_once_and_told_as_it_is_stored(store: Store) -> None:
     assert told == [(name, f"the run of {name}") for name in "abc"] and held(store) == []
     assert list(Making(store).of(specs)) == []
     assert [spec for spec, _ in Making(store).of(specs[:1], again=True)] == specs[:1]
-
-
-def test_a_run_that_another_took_over_is_left_to_it(store: Store) -> None:
-    specs = specs_of(store, "a", "b")
-    making = Making(store, lost={specs[0].key})
-    assert [spec for spec, _ in making.of(specs)] == specs[1:]
-
-
-def test_the_runs_of_others_come_last(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    specs = specs_of(store, "a", "b", "c")
-    with monkeypatch.context() as patch:
-        patch.setattr("opdb.store.claims.this_worker", lambda: "0123456789abcdef:7:1.00")
-        other = Claims(store, "runs nvidia-h200", "GPU-9")
-    assert other.take(specs[0].key) and other.take(specs[1].key)
-    making = Making(store)
-    runs = making.of(specs)
-    assert next(runs)[0] == specs[2]
-    other.give_back([specs[1].key])
-    assert [spec for spec, _ in runs] == [specs[1]], "the other has the first still"

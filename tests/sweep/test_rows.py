@@ -9,22 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
 
 from opdb.algorithms.names import ALGORITHMS, algorithm_named
-from opdb.bench.session import Session, detect, new_id
 from opdb.errors import InputError
 from opdb.harvest.passes import harvest
 from opdb.models import checked
-from opdb.progress import Progress
 from opdb.records import ALGORITHM_SETTING, ModelRun, Stretch
 from opdb.spec import ModelSpec
-from opdb.store import Claims, Store, open_store, schema
-from opdb.store.claims import held
-from opdb.studies.sweep import measuring as bench_sweep
-from opdb.studies.sweep.measuring import NOMINAL_S, SweepOptions, planned_seconds, sweep_work
+from opdb.store import Store, open_store
+from opdb.studies.sweep.measuring import NOMINAL_S, planned_seconds
 from opdb.studies.sweep.request import (
-    SweepPolicy,
     SweepSpec,
     parse_sizes,
     sizes_of,
@@ -215,39 +209,3 @@ def cell_of(store: Store, size: int) -> SweepSpec:
     workload = harvest(request)
     store.save_workload(workload)
     return SweepSpec(request, workload.key, size, algorithm_named("default"), "eager")
-
-
-def take_over(store: Store, session: Session, cell: SweepSpec) -> None:
-    """Take a cell from a worker that gave no sign for the length of its lease."""
-    with store.writing() as connection:
-        connection.execute(update(schema.claim).values(until_s=0.0))
-    board = session.platform.board
-    claims = Claims(store, f"sweep {board.device}", board.uuid)
-    claims._worker = OTHER
-    assert claims.take(cell.key)
-
-
-@pytest.mark.usefixtures("short")
-def test_a_cell_that_another_worker_took_over_is_stored_once(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = cell_of(store, 16), cell_of(store, 24)
-    measure = bench_sweep.measure_cell
-
-    def slow(session: Session, cell: SweepSpec, *more: object) -> ModelRun:
-        """Measure the first cell for so long that another worker takes it over and stores it."""
-        run = measure(session, cell, *more)  # type: ignore[arg-type]
-        if cell == first:
-            take_over(store, session, cell)
-            store.save_model_run(replace(run, id=new_id(), facts={**run.facts, "by": OTHER}))
-        return run
-
-    monkeypatch.setattr(bench_sweep, "measure_cell", slow)
-    options = SweepOptions(warm_up=1, measure=3, layers=False)
-    work = sweep_work(SweepPolicy((detect("cpu").device.slug,)), options)
-    found = list(work.run(store, [first, second], "cpu", Progress()))
-    assert [cell for cell, _ in found] == [second]
-    [of_first] = store.model_runs(first.workload, setting=first.setting)
-    assert of_first.facts["by"] == OTHER
-    assert len(store.model_runs(second.workload, setting=second.setting)) == 1
-    assert [(claim.worker, claim.task) for claim in held(store)] == [(OTHER, first.key)]

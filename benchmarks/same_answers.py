@@ -112,7 +112,6 @@ list models vit
 list workloads resnet
 list devices
 list kinds
-list algorithms
 list nothing
 status
 status --device nvidia-h200

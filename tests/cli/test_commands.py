@@ -86,14 +86,10 @@ def test_status_of_a_filled_database(opdb: Opdb, database: Path) -> None:
     assert device["device"] == "nvidia-h200"
     assert device["pending"] == {"add": 1}
     assert [(f["kind"], f["outcome"]) for f in device["failed"]] == [("relu", "out_of_memory")]
-    [workload] = found["workloads"]
-    assert workload["calls"] == 5
-    assert workload["devices"] == {"nvidia-h200": {"measured_calls": 1, "model_runs": 1}}
-    ran = opdb("show", "--device", "nvidia-h200")
-    assert ran.status == 0
-    assert ": 1 board, 1 campaign, 2 visits, 1 configuration measured, 1 model run\n" in ran.out
-    for said in ("pending: 1 configuration (add 1)", "200 GiB", "20.0 %", str(database)):
-        assert said in ran.out
+    counts = ("campaigns", "visits", "measured", "model_runs")
+    assert [device[each] for each in counts] == [1, 2, 1, 1] and found["workloads"] == 1
+    out = opdb("show", "--device", "nvidia-h200").out
+    assert str(database) in out and "200 GiB" in out
 
 
 def test_export_and_import(opdb: Opdb, database: Path, tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def test_workloads_and_devices_are_those_of_the_database(opdb: Opdb, tmp_path: P
     workloads = opdb.json("show", "workloads")
     assert {"resnet50", "bert_base"} <= {each["model"] for each in workloads}
     assert all(each["calls"] >= each["configurations"] > 0 for each in workloads)
-    (device,) = {each["device"] for each in opdb.json("show", "devices")}
-    assert device == published.DEVICE
+    [device] = opdb.json("show", "devices")["devices"]
+    assert device["device"] == published.DEVICE
     shown = opdb("show", "workloads", "RESNET1").out.splitlines()
     assert {line.split()[0] for line in shown[1:]} == {"resnet152", "resnet18"}
     assert snapshot(tmp_path / "here") == before

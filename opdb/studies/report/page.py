@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from opdb import __version__
-from opdb.commands.show import FAILED, Covered
+from opdb.commands.show import FAILED
 from opdb.commands.validate import REGIMES, RUNS, Measure, Validation, groups, is_whole, predicted
 from opdb.derive.costs import VisitCost, visit_cost
 from opdb.predict.compose import Share
@@ -25,7 +25,7 @@ from opdb.predict.figures import Figures, first_shape, rests
 from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor
 from opdb.records import Campaign, Configuration, Device, Json, Mode, Visit, Workload
 from opdb.spec import describe, workload_columns
-from opdb.store import Standing, Store
+from opdb.store import Head, Standing, Store
 from opdb.studies.roofline.points import ModelRoofline, Study, study
 from opdb.studies.roofline.report import OPERATORS, PEAKS, Placed, title_of
 from opdb.tables import SHARE, Column, Row, Rows, Table, escaped, interval
@@ -350,13 +350,21 @@ def _run(run: ReportedRun, numbers: Mapping[str, int]) -> Json:
     }
 
 
+Covered = tuple[Head, int, int]
+"""A workload, how many of its calls were measured, and its runs."""
+
 COVERAGE: Table[Covered] = Table(
-    *workload_columns(lambda row: row.head.workload),
-    Column("calls", lambda row: row.head.calls, title="calls"),
-    Column("configurations", lambda row: row.head.configurations, title="configurations"),
-    Column("measured_calls", lambda row: row.measured_calls, title="calls measured"),
-    Column("coverage_calls", lambda row: row.share, title="share measured", unit=SHARE),
-    Column("model_runs", lambda row: row.runs, title="model runs"),
+    *workload_columns(lambda row: row[0].workload),
+    Column("calls", lambda row: row[0].calls, title="calls"),
+    Column("configurations", lambda row: row[0].configurations, title="configurations"),
+    Column("measured_calls", lambda row: row[1], title="calls measured"),
+    Column(
+        "coverage_calls",
+        lambda row: row[1] / row[0].calls if row[0].calls else None,
+        title="share measured",
+        unit=SHARE,
+    ),
+    Column("model_runs", lambda row: row[2], title="model runs"),
 )
 
 PENDING: Table[tuple[str, int]] = Table(
@@ -422,7 +430,15 @@ def gather(
     """Gather what a report shows, beside the predictions of measured runs that were found."""
     answers, device = found.answers, predictor.device
     standing = store.standing(device.slug)
-    heads = [h for h in store.heads() if not h.swept and (not models or h.workload.name in models)]
+    covered = [
+        (
+            head,
+            head.calls - standing.unmeasured_calls.get(head.workload.key, 0),
+            standing.runs[head.workload.key],
+        )
+        for head in store.heads()
+        if not head.swept and (not models or head.workload.name in models)
+    ]
     return Content(
         models,
         command,
@@ -434,7 +450,7 @@ def gather(
         device,
         len(store.boards(device.slug)),
         standing,
-        [Covered.of(head, standing) for head in heads],
+        covered,
     )
 
 

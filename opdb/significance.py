@@ -16,13 +16,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from opdb.errors import InputError, shown
 from opdb.files import read_text
 from opdb.kinds import KINDS
 from opdb.records import Configuration, Json
-from opdb.spec import nearest
-from opdb.summary import SIGNIFICANT, parse_mapping, unknown_key
+from opdb.summary import parse_mapping, unknown_key
 
 TARGET = 0.95
 """Share of each model's time and of its energy that measured operators are to explain."""
@@ -61,29 +61,26 @@ def load_significance(path: Path) -> Significance:
     if not path.exists():
         return Significance()
     document = parse_mapping(path, read_text(path, _WHAT), _WHAT, f"target: {TARGET:g}")
-    problems = [unknown_key(key, _ALLOWED) for key in document if key not in _ALLOWED]
-    said = {name: value for name, value in document.items() if name in _ALLOWED}
-    for name, value in said.items():
-        if not _is_allowed(name, value):
+    problems = []
+    for name, value in document.items():
+        if name not in _ALLOWED:
+            problems.append(unknown_key(name, _ALLOWED))
+        elif not _is_allowed(name, value):
             problems.append(f"{name}: found {shown(value)}; allowed: {_ALLOWED[name]}")
-        elif _ALLOWED[name] == _PINS:
-            for pin in value:
-                if not isinstance(pin, str) or not (pin in KINDS or _is_key(pin)):
-                    near = nearest(str(pin), KINDS)
-                    problem = f"{name}: found {pin!r}; allowed: {_PINS}"
-                    problems.append(problem + (near and f"; {near}"))
-    if not problems:
-        both = [pin for pin in said.get("always", ()) if pin in said.get("never", ())]
-        problems += [f"{pin!r} is both under always and under never" for pin in both]
     if problems:
         raise InputError(f"{path}: " + "; ".join(problems))
-    pins = {name: tuple(said.get(name, ())) for name in ("always", "never")}
-    return Significance(**{**said, **pins})
+    pins: dict[str, Any] = {name: tuple(document.get(name, ())) for name in ("always", "never")}
+    found = Significance(**{**document, **pins})
+    if both := set(found.always) & set(found.never):
+        raise InputError(f"{path}: {', '.join(sorted(both))}: both under always and under never")
+    return found
 
 
 def _is_allowed(name: str, value: Json) -> bool:
     if name not in ("target", "least_share"):
-        return isinstance(value, list)
+        return isinstance(value, list) and all(
+            isinstance(pin, str) and (pin in KINDS or _is_key(pin)) for pin in value
+        )
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return 0 < value <= 1 if name == "target" else 0 <= value < 1
@@ -127,7 +124,3 @@ def _pin(configuration: Configuration, pins: Iterable[str], others: Iterable[str
 
 def _is_key(pin: str) -> bool:
     return re.fullmatch(rf"[0-9a-f]{{{_LEAST_OF_KEY},64}}", pin) is not None
-
-
-def place_of(folder: Path) -> Path:
-    return folder / SIGNIFICANT

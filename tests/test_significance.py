@@ -39,9 +39,9 @@ BAD = [
     ("target: 1.5", "target: found 1.5; allowed: a share above 0, up to 1"),
     ("least_share: 1", "least_share: found 1; allowed: a share from 0 to below 1"),
     ("targt: 0.9", "unknown key targt; did you mean 'target'?"),
-    ("never: [dropuot]", "never: found 'dropuot'; allowed: a list of kinds"),
-    ("always: [4f0c]", "always: found '4f0c'; allowed"),
-    ("always: [relu]\nnever: [relu]", "'relu' is both under always and under never"),
+    ("never: [dropuot]", "never: found ['dropuot']; allowed: a list of kinds"),
+    ("always: [4f0c]", "always: found ['4f0c']; allowed"),
+    ("always: [relu]\nnever: [relu]", "relu: both under always and under never"),
     ("", "is empty; the list of significant operators has at least: target: 0.95"),
     ("never: [relu", "not valid YAML"),
 ]

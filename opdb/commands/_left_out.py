@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import NamedTuple
 
-from opdb.commands.validate import MEASURES, Leaving, Measure, attribution, inside
+from opdb.commands.validate import MEASURES, Leaving, Measure, attribution, errors_of, inside
 from opdb.errors import InputError
 from opdb.estimates.estimator import ESTIMATED
 from opdb.estimates.features import Features, features, roofline
@@ -22,44 +23,31 @@ from opdb.estimates.training import Example, usable
 from opdb.learning import examples_with_users, first_word, trained, works_of
 from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor
 from opdb.predict.timeline import EstimatedCosts
-from opdb.progress import Display
 from opdb.records import Configuration, Cost, Json, Mode, Quantity, Workload
 from opdb.spec import workload_columns
 from opdb.store import Store
 from opdb.tables import SHARE, Column, Listing, Rows, Table
-from opdb.units import plural, show_share
-
-if TYPE_CHECKING:
-    from opdb.estimates.estimator import Estimator
-
+from opdb.units import plural, show_ratio, show_share
 
 OURS = "estimates"
 """The name of opdb's own estimates beside the baselines'."""
 
 
-@dataclass(frozen=True)
-class OperatorError:
-    """A configuration that was left out: its measured cost and what was estimated of it.
-
-    `estimated` is None where the estimate was refused, `guessed` what each baseline says.
-    """
+class OperatorError(NamedTuple):
+    """The measured cost of a configuration that was left out, and what each method says of it."""
 
     measured: Cost
-    estimated: Cost | None
     guessed: Mapping[str, Cost]
 
 
-@dataclass(frozen=True)
-class LeftOutError:
-    """A measured run predicted with what it alone uses estimated, by `opdb` and by baselines.
+class LeftOutError(NamedTuple):
+    """A measured run predicted with what it alone uses estimated, by each method.
 
     `estimated` is the share of its device time that rests on estimates, `refused` the share that
     was refused.
     """
 
     group: str
-    workload: Workload
-    mode: Mode
     estimated: float
     refused: float
     answers: Mapping[str, Answer]
@@ -74,7 +62,11 @@ NAMES: Mapping[Leaving, Callable[[Workload], str]] = {
 
 
 def estimation(
-    store: Store, predictor: Predictor, models: Collection[str], leaving: Leaving, display: Display
+    store: Store,
+    predictor: Predictor,
+    models: Collection[str],
+    leaving: Leaving,
+    note: Callable[[str], None],
 ) -> Listing:
     """Leave out one group of measured workloads after another, and estimate what it alone uses.
 
@@ -90,48 +82,39 @@ def estimation(
     works = works_of(store)
     known: dict[str, list[tuple[Example, list[Workload]]]] = {}
     operators: list[OperatorError] = []
+    refused = 0
     runs: list[LeftOutError] = []
     for (group, board), of_group in sorted(measured.items()):
         if models and not any(workload.name in models for workload, _ in of_group):
             continue
         if board not in known:
             known[board] = examples_with_users(store, predictor, board)
-        own = [(e, users and {named(w) for w in users} == {group}) for e, users in known[board]]
-        out = [example for example, is_out in own if is_out]
-        learned = trained([e for e, is_out in own if not is_out], works, predictor, board)
-        found = _estimated(out, [e for e, is_out in own if not is_out], learned)
-        operators += found[0]
-        runs += [
-            _ran(group, run, {e.configuration.key for e in out}, predictor, found[1])
-            for run in of_group
-        ]
-        display.note(f"without {group}: {plural(len(found[0]), 'operator')}")
-    if not operators:
+        out: list[Example] = []
+        rest: list[Example] = []
+        for example, users in known[board]:
+            is_own = bool(users) and {named(workload) for workload in users} == {group}
+            (out if is_own else rest).append(example)
+        configurations = [example.configuration for example in out]
+        learned = trained(rest, works, predictor, board)
+        methods: dict[str, EstimatedCosts] = {
+            OURS: learned.estimate(configurations, alike_only=True)
+        }
+        for name, made in BASELINES.items():
+            methods[name] = apply_rule(made(rest), configurations, learned.board)
+        working = [example for example in out if example.cost.kernels]
+        for example in working:
+            key = example.configuration.key
+            if key in methods[OURS].costs:
+                guessed = {name: method.costs[key] for name, method in methods.items()}
+                operators.append(OperatorError(example.cost, guessed))
+            else:
+                refused += 1
+        keys = {configuration.key for configuration in configurations}
+        runs += [_ran(group, run, keys, predictor, methods) for run in of_group]
+        note(f"without {group}: {plural(len(working), 'operator')}")
+    if not operators and not refused:
         raise InputError("nothing measured uses operators that nothing else uses")
-    return _listing(leaving, operators, runs)
-
-
-def _estimated(
-    out: Sequence[Example], rest: Sequence[Example], learned: Estimator
-) -> tuple[list[OperatorError], dict[str, EstimatedCosts]]:
-    from opdb.commands._left_out import BASELINES, apply_rule
-
-    estimates = learned.estimate((e.configuration for e in out), alike_only=True)
-    guesses = {
-        name: apply_rule(made(rest), [e.configuration for e in out], learned.board)
-        for name, made in BASELINES.items()
-    }
-    operators = [
-        OperatorError(
-            example.cost,
-            estimates.costs.get(key),
-            {name: guessed.costs[key] for name, guessed in guesses.items()},
-        )
-        for example in out
-        if example.cost.kernels
-        for key in [example.configuration.key]
-    ]
-    return operators, {OURS: estimates, **guesses}
+    return _listing(leaving, operators, refused, runs)
 
 
 def _ran(
@@ -149,7 +132,7 @@ def _ran(
     answers = {
         name: predictor.without(*run, left_out, instead) for name, instead in methods.items()
     }
-    return LeftOutError(group, *run, sum(out.values()) - refused, refused, answers)
+    return LeftOutError(group, sum(out.values()) - refused, refused, answers)
 
 
 MOSTLY_ESTIMATED = 0.2
@@ -162,67 +145,47 @@ WIDTHS = (0.0, 0.15, 0.3, 0.6, math.inf)
 """Half widths of a time's stated interval, in logarithms, between which errors are told apart."""
 
 
-def _attributions(measure: Measure) -> Callable[[LeftOutError], Json]:
-    return lambda run: {name: attribution(a, measure) for name, a in run.answers.items()}
-
-
-def _ours(measure: Measure) -> Callable[[LeftOutError], str]:
-    def ratio(run: LeftOutError) -> str:
-        found = attribution(run.answers[OURS], measure)
-        return "–" if found is None else f"{found:.3f}"
-
-    return ratio
-
-
-def _half_width(run: LeftOutError) -> float | None:
-    prediction = run.answers[OURS].prediction
-    if prediction.time_interval_s is None or not prediction.time_s:
-        return None
-    return prediction.time_interval_s[1] / prediction.time_s - 1
+def _attribution(measure: Measure) -> Column[LeftOutError]:
+    return Column(
+        f"attribution_{measure}",
+        lambda run: {name: attribution(answer, measure) for name, answer in run.answers.items()},
+        title=measure,
+        text=lambda run: show_ratio(
+            attribution(run.answers[OURS], measure), inside(run.answers[OURS], measure)
+        ),
+    )
 
 
 ESTIMATED_RUNS: Table[LeftOutError] = Table(
-    *workload_columns(lambda run: run.workload),
-    Column("mode", lambda run: run.mode, title="mode"),
+    *workload_columns(lambda run: run.answers[OURS].prediction.workload),
+    Column("mode", lambda run: run.answers[OURS].prediction.mode, title="mode"),
     Column("left_out", lambda run: run.group),
     Column("share_estimated", lambda run: run.estimated, title="estimated", unit=SHARE),
     Column("share_refused", lambda run: run.refused, title="refused", unit=SHARE),
-    Column("attribution_time", _attributions("time"), title="time", text=_ours("time")),
-    Column(title="±", get=_half_width, unit=SHARE),
-    Column("attribution_energy", _attributions("energy"), title="energy", text=_ours("energy")),
+    *map(_attribution, MEASURES),
     Column("inside_interval_time", lambda run: inside(run.answers[OURS], "time")),
     Column("inside_interval_energy", lambda run: inside(run.answers[OURS], "energy")),
 )
 
 
-def _in_all(found: Json, of: str, member: str) -> float | None:
-    value: float | None = (found[of] or {}).get(member)
-    return value
-
-
-def _both(time: float | None, energy: float | None) -> str:
-    if time is None or energy is None:
-        return "–"
-    return f"{show_share(time)}, {show_share(energy)}"
+def _of(member: str, name: str) -> Callable[[tuple[str, Json]], Json]:
+    return lambda row: (row[1][member] or {}).get(name)
 
 
 METHODS: Table[tuple[str, Json]] = Table(
-    Column("method", lambda row: row[0], title="method"),
-    Column(title="operators: time", get=lambda r: _in_all(r[1], "operators", "time"), unit=SHARE),
-    Column(title="energy", get=lambda r: _in_all(r[1], "operators", "energy"), unit=SHARE),
-    Column(
-        title="inside",
-        text=lambda row: _both(
-            *(_in_all(row[1], "operators", f"inside_{measure}") for measure in MEASURES)
-        ),
-    ),
-    Column(title="models: time", get=lambda r: _in_all(r[1], "models_time", "median"), unit=SHARE),
-    Column(title="energy", get=lambda r: _in_all(r[1], "models_energy", "median"), unit=SHARE),
-    Column(
-        title="inside",
-        text=lambda row: _both(
-            *(_in_all(row[1], f"models_{measure}", "inside") for measure in MEASURES)
-        ),
+    Column(title="method", get=lambda row: row[0]),
+    *(
+        Column(title=heading, get=_of(member, name), unit=SHARE)
+        for heading, member, name in (
+            ("operators: time", "operators", "time"),
+            ("inside", "operators", "inside_time"),
+            ("energy", "operators", "energy"),
+            ("inside", "operators", "inside_energy"),
+            ("models: time", "models_time", "median"),
+            ("inside", "models_time", "inside"),
+            ("energy", "models_energy", "median"),
+            ("inside", "models_energy", "inside"),
+        )
     ),
 )
 
@@ -242,107 +205,71 @@ BY_WIDTH: Table[Json] = Table(
 
 
 def _listing(
-    leaving: Leaving, operators: Sequence[OperatorError], runs: Sequence[LeftOutError]
+    leaving: Leaving, operators: Sequence[OperatorError], refused: int, runs: Sequence[LeftOutError]
 ) -> Listing:
     """Return what was estimated after each group was left out of learning, and how right it is."""
     resting = [run for run in runs if run.estimated + run.refused >= MOSTLY_ESTIMATED]
     judged = [
         run for run in runs if run.estimated >= MOSTLY_ESTIMATED and run.refused <= HARDLY_REFUSED
     ]
-    summary, by_width = _summary(operators, judged), _by_width(operators)
-    refused = sum(each.estimated is None for each in operators)
-    not_judged, ours = len(resting) - len(judged), summary[OURS]
+    summary = {name: _summary(operators, judged, name) for name in (OURS, *BASELINES)}
+    by_width = [_between(operators, *ends) for ends in pairwise(WIDTHS)]
     document: Json = {
         "leaving": leaving,
         "rows": ESTIMATED_RUNS.documents(runs),
         "summary": summary,
         "by_width": BY_WIDTH.documents(by_width),
         "refused_operators": refused,
-        "refused_runs": not_judged,
+        "refused_runs": len(resting) - len(judged),
     }
-    return Listing(
-        document,
-        [
-            Rows(ESTIMATED_RUNS, resting),
-            "",
-            Rows(METHODS, list(summary.items())),
-            "",
-            Rows(BY_WIDTH, by_width),
-            f"median errors over {plural(ours['operators']['count'], 'operator')} and "
-            f"{plural((ours['models_time'] or {'count': 0})['count'], 'run')}; inside: how many "
-            "truths the 95 % intervals hold, of time and of energy",
-            f"refused: {refused} of {plural(len(operators), 'operator')}; so told above and not "
-            f"counted below: {plural(not_judged, 'run')}",
-        ],
+    methods, widths = Rows(METHODS, list(summary.items())), Rows(BY_WIDTH, by_width)
+    words = (
+        f"median errors over {plural(len(operators), 'operator')} and {plural(len(judged), 'run')};"
+        f" refused: {plural(refused, 'operator')}, {plural(len(resting) - len(judged), 'run')}"
     )
+    return Listing(document, [Rows(ESTIMATED_RUNS, resting), "", methods, "", widths, words])
 
 
-def _summary(operators: Sequence[OperatorError], runs: Sequence[LeftOutError]) -> dict[str, Json]:
-    told = [each for each in operators if each.estimated is not None]
-    names = [OURS, *(told[0].guessed if told else ())]
-    return {
-        name: {
-            "operators": _of_operators(told, name),
-            "models_time": _of_runs(runs, name, "time"),
-            "models_energy": _of_runs(runs, name, "energy"),
+def _summary(
+    operators: Sequence[OperatorError], runs: Sequence[LeftOutError], name: str
+) -> dict[str, Json]:
+    """Return how right a method is; a baseline states no intervals."""
+    of_operators: dict[str, Json] = {"count": len(operators)}
+    for measure, quantity in (("time", "time_s"), ("energy", "dynamic_energy_j")):
+        take = attrgetter(quantity)
+        pairs = [(take(each.guessed[name]), take(each.measured)) for each in operators]
+        of_operators[measure] = _median(_error(*pair) for pair in pairs)
+        if name == OURS:
+            of_operators[f"inside_{measure}"] = _share(_holds(*pair) for pair in pairs)
+    answers = [run.answers[name] for run in runs]
+    found: dict[str, Json] = {"operators": of_operators}
+    for measure in MEASURES:
+        errors = errors_of(answers, measure)
+        found[f"models_{measure}"] = errors and {
+            "count": errors.count,
+            "median": errors.median,
+            "largest": errors.largest,
+            "inside": errors.inside_interval if name == OURS else None,
         }
-        for name in names
-    }
-
-
-def _by_width(operators: Sequence[OperatorError]) -> list[Json]:
-    found: list[Json] = []
-    for low, high in pairwise(WIDTHS):
-        pairs = [
-            (time, each.measured.time_s)
-            for each in operators
-            if each.estimated is not None
-            and (time := each.estimated.time_s) is not None
-            and time.high is not None
-            and time.mean > 0
-            and low <= math.log(time.high / time.mean) < high
-        ]
-        found.append(
-            {
-                "from": low,
-                "to": None if math.isinf(high) else high,
-                "count": len(pairs),
-                "median": _median(_error(*pair) for pair in pairs),
-                "inside": _share(_holds(*pair) for pair in pairs),
-            }
-        )
     return found
 
 
-def _of_operators(told: Sequence[OperatorError], name: str) -> Json:
+def _between(operators: Sequence[OperatorError], low: float, high: float) -> Json:
+    """Return the errors of times whose intervals are stated about so wide, in logarithms."""
     pairs = [
-        (estimate, each.measured)
-        for each in told
-        if (estimate := each.estimated if name == OURS else each.guessed[name]) is not None
+        (time, each.measured.time_s)
+        for each in operators
+        if (time := each.guessed[OURS].time_s) is not None
+        and time.high is not None
+        and time.mean > 0
+        and low <= math.log(time.high / time.mean) < high
     ]
     return {
+        "from": low,
+        "to": None if math.isinf(high) else high,
         "count": len(pairs),
-        "time": _median(_error(e.time_s, m.time_s) for e, m in pairs),
-        "energy": _median(_error(e.dynamic_energy_j, m.dynamic_energy_j) for e, m in pairs),
-        "inside_time": _share(_holds(e.time_s, m.time_s) for e, m in pairs)
-        if name == OURS
-        else None,
-        "inside_energy": _share(_holds(e.dynamic_energy_j, m.dynamic_energy_j) for e, m in pairs)
-        if name == OURS
-        else None,
-    }
-
-
-def _of_runs(runs: Sequence[LeftOutError], name: str, what: Measure) -> Json:
-    answers = [run.answers[name] for run in runs]
-    errors = sorted(abs(ratio - 1) for a in answers if (ratio := attribution(a, what)) is not None)
-    if not errors:
-        return None
-    return {
-        "count": len(errors),
-        "median": statistics.median(errors),
-        "largest": errors[-1],
-        "inside": _share(inside(a, what) for a in answers) if name == OURS else None,
+        "median": _median(_error(*pair) for pair in pairs),
+        "inside": _share(_holds(*pair) for pair in pairs),
     }
 
 

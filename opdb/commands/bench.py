@@ -14,12 +14,12 @@ from opdb.algorithms.names import algorithms_named
 from opdb.cli import console, options
 from opdb.commands import _lazy as lazy
 from opdb.derive.statistics import PRECISION, Reached
-from opdb.errors import CannotMeasureError, InputError, UnknownNameError
+from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
 from opdb.growth import benched_configurations
-from opdb.harvest.finding import workload_of
+from opdb.harvest.finding import HarvestPolicy, find_or_harvest, workload_of
 from opdb.kinds import KINDS
 from opdb.progress import Display
-from opdb.records import Configuration, Json, Mode
+from opdb.records import Configuration, Json, Mode, Stored
 from opdb.spec import ModelSpec, describe, identity
 from opdb.summary import checked_request
 from opdb.tables import Listing, Report
@@ -61,6 +61,20 @@ def measured_places(
     return places
 
 
+def harvested(
+    store: lazy.store.Store,
+    requests: Sequence[ModelSpec],
+    policy: HarvestPolicy,
+    display: Display,
+    errors: list[OpdbError],
+) -> dict[str, Stored]:
+    """Return what each request means, by its `repr`; `errors` get why that is not known of some."""
+    with display.progress(len(requests), "harvest") as shown:
+        answers = find_or_harvest(store, requests, policy, shown)
+    errors += [found for found in answers.values() if isinstance(found, OpdbError)]
+    return {name: found for name, found in answers.items() if isinstance(found, Stored)}
+
+
 def check_failures(failures: Sequence[str], places: Sequence[lazy.workers.WorkerDevice]) -> None:
     """Raise where a device failed, each named with the reason."""
     if failures:
@@ -71,24 +85,21 @@ def check_failures(failures: Sequence[str], places: Sequence[lazy.workers.Worker
         )
 
 
-def _grid(path: Path, *, large: bool, display: Display) -> tuple[Sequence[Configuration], Listing]:
-    """Read a grid file; return the configurations that its combinations come to, and the rest.
-
-    `large` allows more than 10,000 combinations.
-    """
+def _grid(path: Path, display: Display) -> tuple[Sequence[Configuration], Listing]:
+    """Read a grid file; return the configurations that its combinations come to, and the rest."""
     grids = lazy.grid.load_grids(path)
     asked = lazy.grid.steps(grids)
-    if asked > lazy.grid.MOST and not large:
+    if asked > lazy.grid.MOST:
         raise InputError(
             f"{path}: {asked} combinations, more than {lazy.grid.MOST}; give fewer values or a "
-            "sample (sample: 400), or say --yes"
+            "sample (sample: 400)"
         )
     with display.progress(asked, "grid") as shown:
         found = lazy.grid.expand(grids, shown.done)
-    dropped = []
-    for each in found.dropped:
-        first = ", ".join(f"{name} {_shown(value)}" for name, value in each.example.items())
-        dropped.append(f"{each.count}: {each.reason}" + (f" (the first: {first})" if first else ""))
+    dropped = [
+        f"dropped {each.count}: {each.reason} (the first: {json.dumps(dict(each.example))})"
+        for each in found.dropped
+    ]
     if not found.calls:
         why = "; ".join(dropped)
         raise InputError(f"{path}: none of its combinations can be called: {why}")
@@ -96,14 +107,6 @@ def _grid(path: Path, *, large: bool, display: Display) -> tuple[Sequence[Config
         f"{path}: {plural(len(found.calls), 'configuration')} of "
         f"{plural(found.combinations, 'combination')}"
     )
-    if found.tried < found.combinations:
-        line += f", {found.tried} tried"
-    if found.asked is not None and len(found.calls) < found.asked:
-        line += f"; no more were found for the sample of {found.asked}"
-    parts = [line]
-    if found.repeated:
-        parts.append(f"  {found.repeated} came to a configuration that was there already")
-    parts += [f"  dropped {each}" for each in dropped]
     document = {
         "file": str(path),
         "combinations": found.combinations,
@@ -118,13 +121,8 @@ def _grid(path: Path, *, large: bool, display: Display) -> tuple[Sequence[Config
     }
     configurations = [call.configuration for call in found.calls]
     as_data = [json.loads(each.json) for each in configurations]
-    return configurations, Listing({"grid": document, "configurations": as_data}, parts)
-
-
-def _shown(value: Json) -> str:
-    if isinstance(value, dict):
-        return " ".join(f"{name} {part:g}" for name, part in value.items())
-    return "normal" if value is None else str(value)
+    listing = Listing({"grid": document, "configurations": as_data}, [line, *dropped])
+    return configurations, listing
 
 
 @dataclass(frozen=True)
@@ -188,9 +186,6 @@ class BenchOptions:
             help="Measure the combinations of a grid file, which belong to no model.",
         ),
     ] = None
-    large: Annotated[
-        bool, typer.Option("--yes", help="Take a grid of more than 10,000 combinations.")
-    ] = False
 
     def check(self, kinds: Sequence[str], model: str | None) -> None:
         if not 0 <= self.duplicates <= 1:
@@ -202,10 +197,8 @@ class BenchOptions:
         for kind in kinds:
             if kind not in KINDS:
                 raise UnknownNameError("kind", kind, KINDS)
-        if self.grid is not None and kinds:
-            raise InputError(f"{' '.join(kinds)} and --grid {self.grid}: give kinds or a grid")
-        if self.grid is not None and model is not None:
-            raise InputError(f"--model {model} and --grid {self.grid}: give one of them")
+        if self.grid is not None and (kinds or model is not None):
+            raise InputError("--grid: give it without kinds and without --model")
 
     def request(self, kinds: Sequence[str]) -> lazy.bench_plan.BenchRequest:
         """Return what is asked of a campaign, its algorithms found by name."""
@@ -231,17 +224,13 @@ class BenchOptions:
 
 @dataclass(frozen=True, repr=False)
 class BenchReport(Report):
-    """What campaigns measured, one a board; `failures` name the devices that failed, and why.
-
-    `elsewhere` says that the measurements of other boards of the devices counted as well.
-    """
+    """What campaigns measured, one a board; `failures` name the devices that failed, and why."""
 
     results: Sequence[lazy.bench_run.BenchResult]
     places: Sequence[lazy.workers.WorkerDevice] = ()
     failures: Sequence[str] = ()
     model: Json = None
     grid: Json = None
-    elsewhere: bool = False
 
     def check(self) -> None:
         check_failures(self.failures, self.places)
@@ -258,8 +247,6 @@ class BenchReport(Report):
     def blocks(self) -> Iterator[str]:
         for each in self.results:
             yield from _lines(each)
-            if each.campaign is None and self.elsewhere:
-                yield "other boards of this device count; --this-board measures what this one lacks"
 
 
 def _lines(result: lazy.bench_run.BenchResult) -> Iterator[str]:
@@ -336,7 +323,7 @@ def bench(
     display = display or Display()
     grid = None
     if asked.grid is not None:
-        configurations, grid = _grid(asked.grid, large=asked.large, display=Display())
+        configurations, grid = _grid(asked.grid, Display())
     places = measured_places(asked.device, asked.devices)
     if request.algorithms and not places:  # workers check their own device
         lazy.visit.check_algorithms(list(request.algorithms), lazy.session.detect(request.device))
@@ -354,11 +341,12 @@ def bench(
                 f"{store.location} holds no workload, so nothing is pending; start with, say, "
                 "opdb harvest measurements/resnet50.yml"
             )
-        results, failures = _bench(store, request, places, display)
-        boards = {b.uuid for r in results for b in store.boards(r.device)}
-        others = bool(boards - {each.board for each in results}) and not asked.this_board
+        if places:
+            done = lazy.bench_run.bench_on_each(places, store, request, display)
+        else:
+            done = [lazy.bench_run.bench(store, request, display)], []
     of_grid = None if grid is None else grid.document["grid"]
-    found = BenchReport(results, places, failures, of_model, of_grid, others)
+    found = BenchReport(done[0], places, done[1], of_model, of_grid)
     if check:
         found.check()
     return found
@@ -380,36 +368,20 @@ def _of_model(
     lazy.store.take_in(store, platform.device.slug)
     left, seconds = lazy.loop.lacking(store, request, platform)
     workload = stored.found.workload
-    # Of a whole generation, the configurations of few steps are benched.
-    benched = len(benched_configurations([workload]))
-    every = len(workload.occurrences())
-    calls = plural(every, "configuration")
-    if benched < every:
-        calls += f" ({benched} are benched, those of further steps interpolated)"
-    lacks = f"all measured on {platform.device.slug}"
-    if left:
-        lacks = f"{len(left)} to measure on {platform.device.slug}, about {show_duration(seconds)}"
-    display.note(f"{workload.name}, {describe(workload)}: {calls}, {lacks}")
     document = {
         **identity(workload),
-        "configurations": every,
-        "benched": benched,
+        "configurations": len(workload.occurrences()),
+        # Of a whole generation, the configurations of few steps are benched.
+        "benched": len(benched_configurations([workload])),
         "lacking": len(left),
         "expected_s": seconds,
     }
+    display.note(
+        f"{workload.name}, {describe(workload)}: {plural(document['benched'], 'configuration')}, "
+        f"{document['lacking']} to measure on {platform.device.slug}, about "
+        f"{show_duration(seconds)}"
+    )
     return document, request
-
-
-def _bench(
-    store: lazy.store.Store,
-    request: lazy.bench_plan.BenchRequest,
-    places: Sequence[lazy.workers.WorkerDevice],
-    display: Display,
-) -> tuple[list[lazy.bench_run.BenchResult], list[str]]:
-    """Bench here, or on several places; return what each campaign did and which places failed."""
-    if places:
-        return lazy.bench_run.bench_on_each(places, store, request, display)
-    return [lazy.bench_run.bench(store, request, display)], []
 
 
 def _document(result: lazy.bench_run.BenchResult) -> dict[str, Json]:
@@ -488,13 +460,11 @@ def run(
     A grid file (see measurements/grids/) names one operator and ranges of all that it is called
     with. Its configurations are stored, and those that lack visits are measured, in its order.
     """
-    if how.grid is None and (dry_run or how.large):
-        raise InputError("--dry-run and --yes are about a grid: give --grid FILE")
     if dry_run:
         how.check(kinds or (), model)
-        assert how.grid is not None
-        _, grid = _grid(how.grid, large=how.large, display=console.Terminal(quiet=out.quiet))
-        out.answer(grid)
+        if how.grid is None:
+            raise InputError("--dry-run is about a grid: give --grid FILE")
+        out.answer(_grid(how.grid, console.Terminal(quiet=out.quiet))[1])
         return
     found = bench(
         *(kinds or ()),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -14,22 +15,26 @@ from opdb.cli import console, options
 from opdb.cli.options import batch_sizes_among
 from opdb.commands import _lazy as lazy
 from opdb.commands._figures import coverage, misses
-from opdb.commands.bench import measured_places
-from opdb.commands.harvest import is_pattern, requested
+from opdb.commands.bench import harvested, measured_places
+from opdb.commands.harvest import requested
 from opdb.errors import CheckError, InputError, OpdbError, in_one
-from opdb.harvest.finding import HarvestPolicy, find_or_harvest, mark
+from opdb.harvest.finding import HarvestPolicy, mark
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.progress import Display
-from opdb.records import Configuration, Device, Json, Mode, Stored
-from opdb.significance import Significance, in_words, load_significance, place_of
+from opdb.records import Device, Json, Mode, Stored
+from opdb.significance import Significance, in_words, load_significance
 from opdb.spec import ModelSpec, describe, parse_mode, workload_columns
-from opdb.tables import Column, Report, Rows, Table
+from opdb.summary import SIGNIFICANT
+from opdb.tables import Column, Listing, Rows, Table
 from opdb.units import plural, show_duration, show_ratio, show_share
 
 PANEL = "measure"
 
 SHOWN = 20
 """Steps of a plan that a person is shown; --json has all."""
+
+Sources = Sequence[tuple[Path | None, list[ModelSpec]]]
+"""Summary files (None: a model's name) with what they ask for."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,8 @@ class BuildOptions:
         ),
     ] = None
 
-    def check(self) -> Mode:
-        mode = parse_mode(self.mode)
-        lazy.predictor.check_mode(mode, lazy.predictor.PLAIN_MODES)
+    def check(self) -> None:
+        lazy.predictor.check_mode(parse_mode(self.mode), lazy.predictor.PLAIN_MODES)
         if self.target is not None and not 0 < self.target <= 1:
             raise InputError(
                 f"--target {self.target:g}: give a share above 0, up to 1, such as 0.95"
@@ -88,125 +92,78 @@ class BuildOptions:
             raise InputError(f"--gpu-seconds {self.gpu_seconds:g}: give seconds, 0 or more")
         if self.runs is not None and self.runs < 0:
             raise InputError(f"--runs {self.runs}: give a number of models, 0 or more")
-        return mode
 
 
-@dataclass(frozen=True)
-class BuildQuestion:
-    """What a build or its plan is asked: models, a mode, a target, and what is significant.
-
-    `sources` are summary files (None: a model's name) with their requests, `errors` say what cannot
-    be built, and why.
-    """
-
-    mode: Mode
-    target: float
-    sources: Sequence[tuple[Path | None, list[ModelSpec]]]
-    significance: Significance
-    errors: list[OpdbError] = field(default_factory=list)
-
-    @classmethod
-    def of(
-        cls, paths: Sequence[str], said: Sequence[ModelSpec], asked: BuildOptions
-    ) -> BuildQuestion:
-        """Read what the arguments ask for; what is wrong with one of them is kept in `errors`."""
-        mode = asked.check()
-        if not paths:
-            raise InputError("no model is named")
-        significance = joined_significance(list(map(list_beside, paths)))
-        errors: list[OpdbError] = []
-        sources = requested(paths, said, errors)
-        if not sources:
-            raise InputError(in_one(errors))
-        return cls(mode, asked.target or significance.target, sources, significance, errors)
-
-    @property
-    def requests(self) -> list[ModelSpec]:
-        return list(
-            {repr(each): each for _, requests in self.sources for each in requests}.values()
-        )
-
-    def called(self, stored: Mapping[str, Stored | OpdbError]) -> list[lazy.loop.BuildModel]:
-        """Return what each request calls in the mode, each workload once.
-
-        `stored` has what became of each request by its `repr`; failures are added to `errors`.
-        """
-        called: dict[str, lazy.loop.BuildModel] = {}
-        for request in self.requests:
-            found = stored[repr(request)]
-            if isinstance(found, OpdbError):
-                self.errors.append(found)
-            else:
-                workload = found.in_mode(self.mode)
-                called.setdefault(workload.key, lazy.loop.BuildModel(request, workload))
-        if not called:
-            raise InputError(in_one(self.errors))
-        return list(called.values())
+def _read(
+    models: Sequence[str], batch_sizes: Sequence[int], asked: BuildOptions, said: Mapping[str, Any]
+) -> tuple[Sources, Significance, list[OpdbError]]:
+    """Return what the arguments ask for, what is significant, and what is wrong with some."""
+    specs = ModelSpec.parse(**said).at_sizes(list(dict.fromkeys(batch_sizes)))
+    asked.check()
+    if not models:
+        raise InputError("no model is named")
+    lists = [each for each in map(_list_beside, models) if each.exists()]
+    significance = load_significance(lists[0]) if lists else Significance()
+    errors: list[OpdbError] = []
+    sources = requested(models, specs, errors)
+    if not sources:
+        raise InputError(in_one(errors))
+    return sources, significance, errors
 
 
-def list_beside(argument: str) -> Path:
+def _list_beside(argument: str) -> Path:
     """Return where the list lies: in a folder, beside a summary file, else in measurements/."""
     path = Path(argument)
-    if is_pattern(argument) or not (path.is_dir() or path.suffix in (".yml", ".yaml")):
-        return place_of(Path("measurements"))
-    return place_of(path if path.is_dir() else path.parent)
+    if path.is_dir():
+        return path / SIGNIFICANT
+    is_summary = path.suffix in (".yml", ".yaml")
+    return (path.parent if is_summary else Path("measurements")) / SIGNIFICANT
 
 
-def joined_significance(paths: Sequence[Path]) -> Significance:
-    """Return what the lists say, pins of all together; the first one's thresholds."""
-    there = [path for path in dict.fromkeys(paths) if path.exists()]
-    found = [load_significance(path) for path in there] or [Significance()]
-    return replace(
-        found[0],
-        always=tuple(dict.fromkeys(pin for each in found for pin in each.always)),
-        never=tuple(dict.fromkeys(pin for each in found for pin in each.never)),
-    )
+def _jobs(
+    requests: Sequence[ModelSpec], stored: Mapping[str, Stored], mode: Mode
+) -> list[lazy.loop.BuildModel]:
+    """Return what the requests call in a mode, each workload once."""
+    called: dict[str, lazy.loop.BuildModel] = {}
+    for request in requests:
+        if (found := stored.get(repr(request))) is not None:
+            workload = found.in_mode(mode)
+            called.setdefault(workload.key, lazy.loop.BuildModel(request, workload))
+    return list(called.values())
 
 
-@dataclass(frozen=True)
-class PlanRow:
-    """A configuration to measure: its number, and the GPU-seconds up to its end."""
-
-    survey: lazy.survey.Survey
-    step: lazy.survey.SurveyStep
-    number: int
-    until_s: float
-
-    @property
-    def configuration(self) -> Configuration:
-        return self.survey.configurations[self.step.key]
-
-    @property
-    def models(self) -> list[str]:
-        return self.survey.models_of[self.step.key]
+def _member(name: str, title: str | None = None, digits: int | None = None) -> Column[Json]:
+    text = None if digits is None else lambda row: f"{row[name]:.{digits}f}"
+    return Column(name, itemgetter(name), title, text=text)
 
 
-STEPS: Table[PlanRow] = Table(
-    Column(title="step", text=lambda row: row.number),
-    Column("configuration", lambda row: row.step.key),
-    Column(
-        "kind", lambda row: row.configuration.kind, "kind", text=lambda row: row.configuration.title
-    ),
-    Column("what", lambda row: in_words(row.configuration), "what"),
-    Column(
-        "gain_per_gpu_second",
-        lambda row: row.step.gain,
-        "gain/s",
-        text=lambda row: f"{row.step.gain:.3f}",
-    ),
-    Column("gpu_seconds", lambda row: row.step.seconds),
-    Column("models", lambda row: row.models, "models", text=lambda row: len(row.models)),
-    Column(
-        "until_gpu_seconds",
-        lambda row: row.until_s,
-        "GPU-s",
-        text=lambda row: f"{row.until_s:.1f}",
-    ),
+STEPS: Table[Json] = Table(
+    _member("configuration"),
+    _member("kind", "kind"),
+    _member("what", "what"),
+    _member("gain_per_gpu_second", "gain/s", 3),
+    _member("gpu_seconds"),
+    Column("models", itemgetter("models"), "models", text=lambda row: len(row["models"])),
+    _member("until_gpu_seconds", "GPU-s", 1),
 )
+"""A configuration to measure, and the GPU-seconds up to its end."""
 
 
-def _left(get: Callable[[Any], float]) -> Column[Any]:
-    return Column("left_gpu_seconds", get, "cost", text=lambda each: f"{get(each):.0f} s")
+def _steps(found: lazy.survey.Planned) -> list[Json]:
+    known = found.survey
+    until_s = accumulate(step.seconds for step in found.steps)
+    return [
+        {
+            "configuration": step.key,
+            "kind": known.configurations[step.key].kind,
+            "what": in_words(known.configurations[step.key]),
+            "gain_per_gpu_second": step.gain,
+            "gpu_seconds": step.seconds,
+            "models": known.models_of[step.key],
+            "until_gpu_seconds": end_s,
+        }
+        for step, end_s in zip(found.steps, until_s, strict=True)
+    ]
 
 
 def _covered(title: str, of: Callable[[Any], float | None]) -> Column[Any]:
@@ -217,19 +174,14 @@ PLANNED: Table[lazy.survey.PlannedWorkload] = Table(
     *workload_columns(lambda each: each.workload),
     Column("coverage", lambda each: asdict(each.now)),
     Column("coverage_then", lambda each: asdict(each.then)),
-    _covered("calls", lambda each: each.now.calls),
     _covered("time", lambda each: each.now.time),
     _covered("energy", lambda each: each.now.energy),
     _covered("time then", lambda each: each.then.time),
     _covered("energy then", lambda each: each.then.energy),
     Column("left", lambda each: each.left, "left then"),
-    _left(lambda each: each.left_s),
+    Column("left_gpu_seconds", lambda each: each.left_s),
     Column("unsupported", lambda each: dict(each.workload.unsupported)),
 )
-
-
-def _cost_words(configurations: int, seconds: float) -> str:
-    return f"{plural(configurations, 'configuration')}, {plural(round(seconds), 'GPU-second')}"
 
 
 def _survey_document(known: lazy.survey.Survey) -> dict[str, Json]:
@@ -255,200 +207,143 @@ def _rests_on(known: lazy.survey.Survey) -> str:
     )
 
 
-@dataclass(frozen=True, repr=False)
-class MeasuringPlan(Report):
-    """What to measure first: each step with its gain and cost; `errors` say what was left out."""
-
-    planned: lazy.survey.Planned
-    errors: Sequence[OpdbError] = ()
-
-    @property
-    def steps(self) -> list[PlanRow]:
-        steps = self.planned.steps
-        until_s = accumulate(step.seconds for step in steps)
-        return [
-            PlanRow(self.planned.survey, step, number, s)
-            for number, (step, s) in enumerate(zip(steps, until_s, strict=True), start=1)
-        ]
-
-    def check(self) -> None:
-        if self.errors:
-            raise CheckError(in_one(self.errors))
+class MeasuringPlan(Listing):
+    """What to measure first: each step with its gain and cost."""
 
     def rows(self) -> list[dict[str, Json]]:
-        return [STEPS.document(step) for step in self.steps]
-
-    def to_dict(self) -> dict[str, Json]:
-        found, known = self.planned, self.planned.survey
-        return {
-            "device": known.device,
-            "target": found.target,
-            "models": len({workload.name for workload in known.workloads}),
-            "workloads": PLANNED.documents(found.workloads),
-            **_survey_document(known),
-            "gpu_seconds": found.gpu_seconds,
-            "gpu_seconds_of_all_pending": known.seconds(known.pending),
-            "steps": self.rows(),
-            "beyond": len(found.beyond),
-            "gpu_seconds_beyond": sum(step.seconds for step in found.beyond),
-            "unsized": known.unsized,
-            "failed": dict(known.failed),
-            "errors": [str(error) for error in self.errors],
-        }
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        found, known, steps = self.planned, self.planned.survey, self.steps
-        models = plural(len({workload.name for workload in known.workloads}), "model")
-        yield f"{models}, {plural(len(known.workloads), 'workload')}, on {known.device}"
-        yield (
-            f"configurations: {len(known.configurations)}, of which {known.shared} in more than "
-            f"one model; {len(known.costs)} measured, {len(known.pending)} pending"
-            + (f", {len(known.failed)} failed" if known.failed else "")
-        )
-        beyond_s = sum(step.seconds for step in found.beyond)
-        count, seconds = len(found.steps) + len(found.beyond), found.gpu_seconds + beyond_s
-        everything = plural(round(known.seconds(known.pending)), "GPU-second")
-        yield (
-            f"to the target {found.target:g}: {_cost_words(count, seconds)}; "
-            f"everything pending: {everything}"
-        )
-        yield f"GPU-seconds rest on {_rests_on(known)}; calibration and model runs come on top"
-        if known.unsized:
-            unsized = plural(len(known.unsized), "configuration")
-            yield f"first comes what cannot be sized: {unsized}"
-        if steps:
-            yield ""
-            yield Rows(STEPS, [*steps[:SHOWN], *steps[SHOWN:][-1:]])
-            if len(steps) > SHOWN + 1:
-                yield f"(the first {SHOWN} and the last of {len(steps)} steps; all with --json)"
-        if found.beyond:
-            yield f"beyond the GPU-seconds given: {_cost_words(len(found.beyond), beyond_s)}"
-        yield ""
-        yield Rows(PLANNED, found.workloads)
+        steps: list[dict[str, Json]] = self.document["steps"]
+        return steps
 
 
-@dataclass(frozen=True)
-class BuiltWorkload:
-    """Where a workload stands, held against a target (a share of time and of energy)."""
-
-    progress: lazy.loop.BuildProgress
-    target: float
-
-    @property
-    def coverage(self) -> dict[str, float | None]:
-        answer = self.progress.answer
-        if answer is None:
-            return {"calls": self.progress.calls, "time": 0.0, "energy": None}
-        return coverage(answer.prediction)
-
-    @property
-    def attribution(self) -> dict[str, float | None]:
-        answer = self.progress.answer
-        return {
-            "time": None if answer is None else answer.attribution_time,
-            "energy": None if answer is None else answer.attribution_energy,
-        }
-
-    @property
-    def met(self) -> bool:
-        return self.progress.meets(self.target)
-
-    @property
-    def why_missed(self) -> str:
-        progress = self.progress
-        if progress.run is not None and progress.run != "ok":
-            return f"{progress.run}: {progress.reason}"
-        covered = {name: self.coverage[name] for name in self.attribution}
-        why = misses(progress.workload, covered, self.attribution, self.target)
-        if progress.run is None and progress.drawn:
-            why.append("the model was not run")
-        return ", ".join(why)
+def _plan(found: lazy.survey.Planned, errors: Sequence[OpdbError] = ()) -> MeasuringPlan:
+    known, steps = found.survey, _steps(found)
+    models = len({workload.name for workload in known.workloads})
+    beyond_s = sum(step.seconds for step in found.beyond)
+    everything_s = known.seconds(known.pending)
+    document = {
+        "device": known.device,
+        "target": found.target,
+        "models": models,
+        "workloads": PLANNED.documents(found.workloads),
+        **_survey_document(known),
+        "gpu_seconds": found.gpu_seconds,
+        "gpu_seconds_of_all_pending": everything_s,
+        "steps": STEPS.documents(steps),
+        "beyond": len(found.beyond),
+        "gpu_seconds_beyond": beyond_s,
+        "unsized": known.unsized,
+        "failed": dict(known.failed),
+        "errors": [str(error) for error in errors],
+    }
+    parts: list[str | Rows[Any]] = [
+        f"{plural(models, 'model')}, {plural(len(known.workloads), 'workload')}, on {known.device}:"
+        f" {len(known.configurations)} configurations, {known.shared} in more than one model; "
+        f"{len(known.costs)} measured, {len(known.pending)} pending, {len(known.failed)} failed",
+        f"to the target {found.target:g}: {len(found.steps) + len(found.beyond)} configurations, "
+        f"{found.gpu_seconds + beyond_s:.0f} GPU-seconds, of which {len(found.beyond)} and "
+        f"{beyond_s:.0f} beyond those given; everything pending: {everything_s:.0f}",
+        f"GPU-seconds rest on {_rests_on(known)}; calibration and model runs come on top",
+        Rows(STEPS, [*steps[:SHOWN], *steps[SHOWN:][-1:]]),
+        f"{plural(len(steps), 'step')}, all with --json",
+        Rows(PLANNED, found.workloads),
+    ]
+    return MeasuringPlan(document, parts, CheckError(in_one(errors)) if errors else None)
 
 
-def _attributed(name: str) -> Column[BuiltWorkload]:
-    def text(each: BuiltWorkload) -> str:
-        inside = getattr(each.progress.answer, f"inside_{name}", None)
-        return show_ratio(each.attribution[name], inside)
+Standing: TypeAlias = "tuple[lazy.loop.BuildProgress, float]"
+"""How far a workload is, and the target that it is held against (a share)."""
+
+
+def _coverage(each: Standing) -> dict[str, float | None]:
+    answer = each[0].answer
+    if answer is None:
+        return {"calls": each[0].calls, "time": 0.0, "energy": None}
+    return coverage(answer.prediction)
+
+
+def _attribution(each: Standing, name: str) -> float | None:
+    value: float | None = getattr(each[0].answer, f"attribution_{name}", None)
+    return value
+
+
+def _attributed(name: str) -> Column[Standing]:
+    def text(each: Standing) -> str:
+        inside = getattr(each[0].answer, f"inside_{name}", None)
+        return show_ratio(_attribution(each, name), inside)
 
     return Column(
-        f"attribution_{name}", lambda row: row.attribution[name], f"{name} p/m", text=text
+        f"attribution_{name}", lambda each: _attribution(each, name), f"{name} p/m", text=text
     )
 
 
-def _met(each: BuiltWorkload) -> str:
-    if each.met:
-        return "met"
-    return "missed" if each.progress.run == "ok" or not each.progress.drawn else "not run"
-
-
-WORKLOADS: Table[BuiltWorkload] = Table(
-    *workload_columns(lambda each: each.progress.workload),
-    Column("target_met", lambda each: each.met, "target", text=_met),
-    Column("coverage", lambda each: each.coverage),
-    _covered("calls", lambda each: each.coverage["calls"]),
-    _covered("time", lambda each: each.coverage["time"]),
-    _covered("energy", lambda each: each.coverage["energy"]),
-    Column("run", lambda each: each.progress.run),
-    Column("reason", lambda each: each.progress.reason),
+WORKLOADS: Table[Standing] = Table(
+    *workload_columns(lambda each: each[0].workload),
+    Column(
+        "target_met",
+        lambda each: each[0].meets(each[1]),
+        "target",
+        text=lambda each: "met" if each[0].meets(each[1]) else "missed",
+    ),
+    Column("coverage", _coverage),
+    _covered("calls", lambda each: _coverage(each)["calls"]),
+    _covered("time", lambda each: _coverage(each)["time"]),
+    _covered("energy", lambda each: _coverage(each)["energy"]),
+    Column("run", lambda each: each[0].run, "run"),
+    Column("reason", lambda each: each[0].reason),
     *map(_attributed, ("time", "energy")),
-    Column("left", lambda each: len(each.progress.left), "left"),
-    _left(lambda each: each.progress.left_s),
-    Column("unsupported", lambda each: dict(each.progress.workload.unsupported)),
+    Column("left", lambda each: len(each[0].left), "left"),
+    Column("left_gpu_seconds", lambda each: each[0].left_s),
+    Column("unsupported", lambda each: dict(each[0].workload.unsupported)),
 )
 
 
-@dataclass(frozen=True, repr=False)
-class BuildReport(Report):
-    """What a build did; `errors` name the models that could not be harvested."""
+def _why_missed(each: Standing) -> str:
+    progress, target = each
+    if progress.run is not None and progress.run != "ok":
+        return f"{progress.run}: {progress.reason}"
+    ratios = {name: _attribution(each, name) for name in ("time", "energy")}
+    covered = {name: _coverage(each)[name] for name in ratios}
+    why = misses(progress.workload, covered, ratios, target)
+    if progress.run is None and progress.drawn:
+        why.append("the model was not run")
+    return ", ".join(why)
 
-    built: lazy.loop.Built
-    target: float
-    errors: Sequence[OpdbError] = ()
 
-    @property
-    def workloads(self) -> list[BuiltWorkload]:
-        return [BuiltWorkload(each, self.target) for each in self.built.standings]
-
-    def to_dict(self) -> dict[str, Json]:
-        built = self.built
-        return {
-            "device": built.device,
-            "board": built.board,
-            "target": self.target,
-            **_survey_document(built.survey),
-            "benched": built.benched,
-            "visits": built.visits,
-            "runs": built.runs,
-            "elapsed_s": built.elapsed_s,
-            "stopped": built.stopped,
-            "workloads": WORKLOADS.documents(self.workloads),
-            "errors": [str(error) for error in self.errors],
-        }
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        built = self.built
-        yield (
-            f"{built.device}: {plural(built.benched, 'configuration')} benched in "
-            f"{plural(built.visits, 'visit')}, {plural(built.runs, 'model')} run; "
-            f"{show_duration(built.elapsed_s)}"
-        )
-        yield Rows(WORKLOADS, self.workloads)
-        yield (
-            "p/m: predicted / measured (attribution); left: pending configurations, and their cost"
-        )
-        if built.stopped:
-            yield f"stopped early: {built.stopped}; run it again to go on"
-
-    def check(self) -> None:
-        lines = [str(error) for error in self.errors]
-        for each in self.workloads:
-            if not each.met:
-                workload = each.progress.workload
-                lines.append(f"{workload.name} {describe(workload)}: {each.why_missed}")
-        if lines:
-            listed = "\n".join(f"  {line}" for line in dict.fromkeys(lines))
-            missed = plural(len(lines), "workload")
-            raise CheckError(f"target {self.target:g} does not hold for {missed}\n{listed}")
+def _report(built: lazy.loop.Built, target: float, errors: Sequence[OpdbError]) -> Listing:
+    standings = [(each, target) for each in built.standings]
+    document = {
+        "device": built.device,
+        "board": built.board,
+        "target": target,
+        **_survey_document(built.survey),
+        "benched": built.benched,
+        "visits": built.visits,
+        "runs": built.runs,
+        "elapsed_s": built.elapsed_s,
+        "stopped": built.stopped,
+        "workloads": WORKLOADS.documents(standings),
+        "errors": [str(error) for error in errors],
+    }
+    parts: list[str | Rows[Any]] = [
+        f"{built.device}: {plural(built.benched, 'configuration')} benched in "
+        f"{plural(built.visits, 'visit')}, {plural(built.runs, 'model')} run; "
+        f"{show_duration(built.elapsed_s)}",
+        Rows(WORKLOADS, standings),
+        "p/m: predicted / measured; left: pending configurations",
+    ]
+    if built.stopped:
+        parts.append(f"stopped early: {built.stopped}; run it again to go on")
+    missed = [str(error) for error in errors]
+    for each in standings:
+        if not each[0].meets(target):
+            workload = each[0].workload
+            missed.append(f"{workload.name} {describe(workload)}: {_why_missed(each)}")
+    if not missed:
+        return Listing(document, parts)
+    listed = "\n".join(f"  {line}" for line in dict.fromkeys(missed))
+    count = plural(len(missed), "workload")
+    failure = CheckError(f"target {target:g} does not hold for {count}\n{listed}")
+    return Listing(document, parts, failure)
 
 
 def build(
@@ -458,7 +353,7 @@ def build(
     db: str | None = None,
     display: Display | None = None,
     **said: Any,
-) -> BuildReport:
+) -> Listing:
     """Measure what carries the models' time and energy, and the models, until a target holds.
 
     As `opdb build` does it, on this machine's device; it needs torch. `models` are names, patterns
@@ -468,28 +363,25 @@ def build(
     marked as processed.
     """
     display, asked = display or Display(), options or BuildOptions()
-    specs = ModelSpec.parse(**said).at_sizes(list(dict.fromkeys(batch_sizes)))
-    question = BuildQuestion.of(models, specs, asked)
+    sources, significance, errors = _read(models, batch_sizes, asked, said)
+    requests = list({repr(each): each for _, some in sources for each in some}.values())
+    mode, target = parse_mode(asked.mode), asked.target or significance.target
     # What cannot be measured here is told before a harvest.
-    measured_places(asked.device, None, [question.mode])
-    requests = question.requests
+    measured_places(asked.device, None, [mode])
     with lazy.store.open_store(db) as store:
-        with display.progress(len(requests), "harvest") as shown:
-            stored = find_or_harvest(store, requests, lazy.harvests.measuring(), shown)
-        jobs = question.called(stored)
-        for file, of in question.sources:
-            if file is not None and all(isinstance(stored[repr(each)], Stored) for each in of):
+        stored = harvested(store, requests, lazy.harvests.measuring(), display, errors)
+        if not stored:
+            raise InputError(in_one(errors))
+        for file, of in sources:
+            if file is not None and all(repr(each) in stored for each in of):
                 mark(file, store.path, display.note)
         request = lazy.loop.BuildRequest(
-            target=question.target,
-            mode=question.mode,
-            gpu_seconds=asked.gpu_seconds,
-            retry=asked.retry,
-            runs=asked.runs,
-            significance=question.significance,
+            target, mode, asked.gpu_seconds, asked.retry, asked.runs, significance
         )
-        built = lazy.loop.build(store, jobs, request, asked.device, display)
-    return BuildReport(built, question.target, question.errors)
+        built = lazy.loop.build(
+            store, _jobs(requests, stored, mode), request, asked.device, display
+        )
+    return _report(built, target, errors)
 
 
 def plan(
@@ -509,18 +401,17 @@ def plan(
     at the end, unless `check` leaves that to `check()` of what is returned.
     """
     display, asked = display or Display(), options or BuildOptions()
-    specs = ModelSpec.parse(**said).at_sizes(list(dict.fromkeys(batch_sizes)))
-    question = BuildQuestion.of(models, specs, asked)
-    requests = question.requests
+    sources, significance, errors = _read(models, batch_sizes, asked, said)
+    requests = list({repr(each): each for _, some in sources for each in some}.values())
+    target = asked.target or significance.target
     with lazy.store.open_store(db, create=False) as store:
-        with display.progress(len(requests), "harvest") as shown:
-            stored = find_or_harvest(store, requests, HarvestPolicy(save="no"), shown)
-        workloads = [each.workload for each in question.called(stored)]
+        stored = harvested(store, requests, HarvestPolicy(save="no"), display, errors)
+        if not stored:
+            raise InputError(in_one(errors))
         device = _planned_device(store, asked.device)
+        workloads = [job.workload for job in _jobs(requests, stored, parse_mode(asked.mode))]
         known = lazy.survey.survey(store, device, workloads, DEFAULT_SETTINGS)
-        _note_others(store, known, display.note)
-    steps = lazy.survey.planned(known, question.target, question.significance, asked.gpu_seconds)
-    found = MeasuringPlan(steps, question.errors)
+    found = _plan(lazy.survey.planned(known, target, significance, asked.gpu_seconds), errors)
     if check:
         found.check()
     return found
@@ -535,18 +426,6 @@ def _planned_device(store: lazy.store.Store, name: str | None) -> Device:
     device = lazy.session.detect(name).device
     lazy.store.take_in(store, device.slug)
     return device
-
-
-def _note_others(
-    store: lazy.store.Store, known: lazy.survey.Survey, note: Callable[[str], None]
-) -> None:
-    """Note where nothing of a device was measured, though others were."""
-    others = [each.slug for each in store.devices() if each.slug != known.device]
-    if not known.costs and others:
-        note(
-            f"{store.location} holds nothing of these models on {known.device}, only measurements "
-            f"of {', '.join(others)}: these do not count, and sizes are rough at first"
-        )
 
 
 def run(
@@ -580,6 +459,4 @@ def run(
     names, sizes = batch_sizes_among(paths, batch_sizes)
     common: dict[str, Any] = {"batch_sizes": sizes, "options": asked, "db": out.db}
     common |= {"display": console.Terminal(quiet=out.quiet), **said.keywords()}
-    found: MeasuringPlan | BuildReport
-    found = plan(*names, check=False, **common) if is_plan else build(*names, **common)
-    out.answer(found)
+    out.answer(plan(*names, check=False, **common) if is_plan else build(*names, **common))

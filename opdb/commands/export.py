@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from opdb.cli import options
-from opdb.cli.console import show
 from opdb.errors import InputError
-from opdb.records import Json
-from opdb.tables import Column, Report, Rows, Table
+from opdb.tables import Column, Listing, Rows, Table
 
 PANEL = "data"
 
@@ -24,25 +20,6 @@ TABLES: Table[tuple[str, int]] = Table(
 """A table of a set, and how many rows it has."""
 
 
-@dataclass(frozen=True, repr=False)
-class Exported(Report):
-    """Measurements that were written: folder, device, and the rows of each table."""
-
-    folder: Path
-    device: str
-    counts: Mapping[str, int]
-
-    def rows(self) -> list[dict[str, Json]]:
-        return TABLES.documents(list(self.counts.items()))
-
-    def to_dict(self) -> dict[str, Json]:
-        return {"folder": str(self.folder), "device": self.device, "rows": dict(self.counts)}
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        yield f"{self.device} written to {self.folder}"
-        yield Rows(TABLES, list(self.counts.items()))
-
-
 def export(
     folder: str | Path,
     *,
@@ -50,7 +27,7 @@ def export(
     licence: str | None = None,
     csv: bool = False,
     db: str | None = None,
-) -> Exported:
+) -> Listing:
     """Write a device's measurements into a folder, as `opdb export FOLDER` does.
 
     `device` may be left out where the database holds only one. `licence` is stated in the manifest;
@@ -76,9 +53,12 @@ def export(
             )
         device = choose_device(store, device).slug
         if csv:
-            return Exported(folder, device, export_csv(store, folder, device=device))
-        about = about_set(store, device, licence)
-        return Exported(folder, device, export_set(store, folder, device=device, about=about))
+            counts = export_csv(store, folder, device=device)
+        else:
+            about = about_set(store, device, licence)
+            counts = export_set(store, folder, device=device, about=about)
+    document = {"folder": str(folder), "device": device, "rows": counts}
+    return Listing(document, [f"{device} written to {folder}", Rows(TABLES, list(counts.items()))])
 
 
 def run(
@@ -104,10 +84,7 @@ def run(
         bool,
         typer.Option("--csv", help="Write flat CSV tables for other programs, and no set."),
     ] = False,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    out: options.Output = options.Output(),
 ) -> None:
     """Write a device's measurements as a set that others can import, or as CSV.
 
@@ -115,5 +92,4 @@ def run(
     measured: a database (set.sqlite.xz), the raw samples beside it, and a manifest with checksums,
     the licence, and what was measured with; opdb import holds the files against it.
     """
-    found = export(folder, device=device, licence=licence, csv=csv, db=db)
-    show(found, as_json=as_json)
+    out.answer(export(folder, device=device, licence=licence, csv=csv, db=out.db))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from opdb.cli import options
-from opdb.cli.console import note, show
 from opdb.errors import InputError
-from opdb.records import Json
-from opdb.tables import Column, Report, Rows, Table
+from opdb.tables import Column, Listing, Rows, Table
 
 if TYPE_CHECKING:
     from opdb.store import Store
@@ -23,72 +19,21 @@ if TYPE_CHECKING:
 
 PANEL = "data"
 
-ONE: Table[tuple[str, int, int]] = Table(
-    Column(title="table", get=lambda row: row[0]),
-    Column(title="rows", get=lambda row: row[1]),
-    Column(title="new", get=lambda row: row[2]),
-)
-"""A table of a set: its rows, and how many of them were new."""
+Took: TypeAlias = "tuple[Path, Imported]"
+"""A set, or a database of a job, that was taken in, and its rows, all and new ones."""
 
 
-@dataclass(frozen=True)
-class LoadedSet:
-    """A set, or a database of a job, that was taken in; `imported` counts its rows."""
-
-    path: Path
-    imported: Imported
-
-    def to_dict(self) -> dict[str, Json]:
-        found, added = self.imported.found, self.imported.added
-        return {"path": str(self.path), "found": dict(found), "added": dict(added)}
-
-
-def _new(name: str) -> Column[LoadedSet]:
+def _new(name: str) -> Column[Took]:
     """Return the column of how many new rows a table of a set had."""
-    title = f"new {name.replace('_', ' ')}"
-    return Column(title=title, get=lambda each: each.imported.added.get(name, 0))
+    return Column(title=f"new {name.replace('_', ' ')}", get=lambda row: row[1].added.get(name, 0))
 
 
-SETS: Table[LoadedSet] = Table(
-    Column(title="imported", text=lambda each: each.path),
+SETS: Table[Took] = Table(
+    Column("path", lambda row: str(row[0]), title="imported"),
+    Column("found", lambda row: dict(row[1].found)),
+    Column("added", lambda row: dict(row[1].added)),
     *map(_new, ("campaigns", "visits", "host_visits", "model_runs")),
 )
-"""A set that was taken in, beside others."""
-
-
-@dataclass(frozen=True, repr=False)
-class Loaded(Report):
-    """Sets that were taken into a database, and why others were not."""
-
-    location: str
-    sets: Sequence[LoadedSet]
-    errors: Sequence[str]
-
-    def check(self) -> None:
-        """Raise where a set could not be taken, in one message.
-
-        Raises:
-            InputError: one could not.
-        """
-        if self.errors:
-            raise InputError("\n".join(self.errors))
-
-    def rows(self) -> list[dict[str, Json]]:
-        return [each.to_dict() for each in self.sets]
-
-    def to_dict(self) -> dict[str, Json]:
-        return {"database": self.location, "imports": self.rows()}
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        """Yield of one set a row a table, of several a row a set."""
-        if len(self.sets) != 1:
-            yield f"{len(self.sets)} imported into {self.location}"
-            yield Rows(SETS, self.sets)
-            return
-        [one] = self.sets
-        found, added = one.imported.found, one.imported.added
-        yield f"{one.path} imported into {self.location}"
-        yield Rows(ONE, [(name, found[name], added[name]) for name in found])
 
 
 def load(
@@ -96,7 +41,7 @@ def load(
     db: str | None = None,
     tell: Callable[[str], object] | None = None,
     check: bool = True,
-) -> Loaded:
+) -> Listing:
     """Take published sets, and databases that jobs wrote, into a database, as `opdb import` does.
 
     What is there already is left as it is. A set comes in whole or not at all, and one that cannot
@@ -112,7 +57,7 @@ def load(
 
     errors: list[str] = []
     ready: list[tuple[Path, Store]] = []
-    sets = []
+    sets: list[Took] = []
     with ExitStack() as opened:
         for path in map(Path, paths):  # all are read before a database is created for them
             try:
@@ -124,7 +69,7 @@ def load(
         store = opened.enter_context(open_store(db))
         for path, found in ready:
             try:
-                sets.append(LoadedSet(path, merge(store, found, path)))
+                sets.append((path, merge(store, found, path)))
             except InputError as error:
                 errors.append(f"{path}: {error}")
         boards = store.boards_of_several_sources()
@@ -136,7 +81,10 @@ def load(
                 f"costs of {', '.join(left)} stay as each set has them: raw samples of some visits "
                 "were left out of what came with opdb"
             )
-        loaded = Loaded(store.location, sets, errors)
+        document = {"database": store.location, "imports": SETS.documents(sets)}
+        line = f"{len(sets)} imported into {store.location}"
+    failure = InputError("\n".join(errors)) if errors else None
+    loaded = Listing(document, [line, Rows(SETS, sets)], failure)
     if check:
         loaded.check()
     return loaded
@@ -147,16 +95,11 @@ def run(
         list[Path],
         typer.Argument(metavar="PATH", help="Folders of published sets, or SQLite files of jobs."),
     ],
-    db: options.Db = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    out: options.Output = options.Output(),
 ) -> None:
     """Take published sets, and the databases that jobs wrote each for itself, into the database.
 
     What is there already stays: twice is once. Every value is checked and every key recomputed; a
     set comes in whole or not at all, and one that cannot be taken stops no other.
     """
-    found = load(*paths, db=db, tell=partial(note, quiet=quiet), check=False)
-    show(found, as_json=as_json)
-    found.check()
+    out.answer(load(*paths, db=out.db, tell=out.note, check=False))

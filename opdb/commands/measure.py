@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,16 +14,14 @@ import typer
 from opdb.cli import console, options
 from opdb.cli.options import batch_sizes_among
 from opdb.commands import _lazy as lazy
-from opdb.commands.bench import check_failures, measured_places
-from opdb.commands.validate import in_words
-from opdb.derive.runs import RunCost, compare_launches, run_cost
+from opdb.commands.bench import check_failures, harvested, measured_places
+from opdb.derive.runs import RunCost, run_cost
 from opdb.derive.statistics import typical_on
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError, raise_all
 from opdb.files import AppendedCsv
-from opdb.harvest.finding import find_or_harvest, note_harvest
 from opdb.models import checked
 from opdb.progress import Display
-from opdb.records import CAPTURED_MODE, Campaign, Json, Mode, ModelRun, Stored, Workload
+from opdb.records import Campaign, Json, Mode, ModelRun, Stored, Workload
 from opdb.runs import BACKENDS, PRECISIONS, DriverOptions, ImageOptions
 from opdb.spec import (
     ModelSpec,
@@ -43,28 +42,25 @@ TRAINING = "Of training:"
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How trainings are run beyond what all models have; None or False where nothing is said.
+    """How trainings are run beyond what all models have, the defaults those of `DriverOptions`.
 
     A row of each training is appended to `csv`.
     """
 
     backend: Annotated[
-        str | None,
+        str,
         typer.Option(
-            "--backend",
-            metavar="NAME",
-            help=f"{TRAINING} auto, cuda, mps or cpu.  [default: auto]",
+            "--backend", metavar="NAME", help=f"{TRAINING} auto, cuda, mps (refused) or cpu."
         ),
-    ] = None
+    ] = "auto"
     precision: Annotated[
-        str | None,
+        str,
         typer.Option(
             "--precision",
             metavar="NAME",
-            help=f"{TRAINING} fp32, or amp: autocast to bfloat16, fp32 where that cannot be.  "
-            "[default: fp32]",
+            help=f"{TRAINING} fp32, or amp: autocast to bfloat16, fp32 where that cannot be.",
         ),
-    ] = None
+    ] = "fp32"
     channels_last: Annotated[
         bool, typer.Option("--channels-last", help="The same as --memory-format channels_last.")
     ] = False
@@ -96,14 +92,11 @@ class TrainingOptions:
         bool, typer.Option("--no-augment", help="Of --images: no random crops, no mirroring.")
     ] = False
     workers: Annotated[
-        int | None,
+        int,
         typer.Option(
-            "--workers",
-            metavar="N",
-            min=0,
-            help="Of --images: processes that read ahead.  [default: 4]",
+            "--workers", metavar="N", min=0, help="Of --images: processes that read ahead."
         ),
-    ] = None
+    ] = ImageOptions.workers
     pin_memory: Annotated[
         bool, typer.Option("--pin-memory", help="Of --images: batches in page-locked memory.")
     ] = False
@@ -117,20 +110,14 @@ class TrainingOptions:
         ),
     ] = None
     warmup_iters: Annotated[
-        int | None,
+        int,
         typer.Option(
-            "--warmup-iters",
-            metavar="N",
-            min=1,
-            help=f"{TRAINING} iterations before timing.  [default: 10]",
+            "--warmup-iters", metavar="N", min=1, help=f"{TRAINING} iterations before timing."
         ),
-    ] = None
+    ] = DriverOptions.warmup_iters
     iters: Annotated[
-        int | None,
-        typer.Option(
-            "--iters", metavar="N", min=1, help=f"{TRAINING} iterations timed.  [default: 50]"
-        ),
-    ] = None
+        int, typer.Option("--iters", metavar="N", min=1, help=f"{TRAINING} iterations timed.")
+    ] = DriverOptions.iters
     nvtx: Annotated[
         bool,
         typer.Option("--nvtx", help=f"{TRAINING} mark its parts for NVIDIA's profilers."),
@@ -148,11 +135,11 @@ class TrainingOptions:
     ] = None
 
     def given(self) -> list[str]:
-        """Return the names of the options that were given and that only a training has."""
+        """Return the options that are not as usual and that only a training has."""
         return [
-            "--" + name.replace("_", "-")
-            for name, value in vars(self).items()
-            if value is not None and value is not False and name != "channels_last"
+            "--" + each.name.replace("_", "-")
+            for each in fields(self)
+            if getattr(self, each.name) != each.default and each.name != "channels_last"
         ]
 
     def with_layout(self, said: ModelSpec) -> ModelSpec:
@@ -167,67 +154,48 @@ class TrainingOptions:
 
     def on(self, device: str | None) -> str | None:
         """Return the device that trainings run on, checked; None for the best there is."""
-        if self.precision is not None and self.precision not in PRECISIONS:
+        if self.precision not in PRECISIONS:
             raise UnknownNameError("--precision", self.precision, PRECISIONS)
-        if self.backend is None:
-            return device
         if self.backend not in BACKENDS:
             raise UnknownNameError("--backend", self.backend, BACKENDS)
-        if device is not None:
-            raise InputError(f"give --backend {self.backend} or --device {device}, not both")
         if self.backend == "mps":
             raise CannotMeasureError(lazy.driver.NO_MPS)
-        return None if self.backend == "auto" else self.backend
+        if self.backend == "auto":
+            return device
+        if device is not None:
+            raise InputError(f"give --backend {self.backend} or --device {device}, not both")
+        return self.backend
 
     def driver(self, repeats: int) -> DriverOptions:
         """Return what the options mean to the driver of a training."""
-        usual = DriverOptions()
-        return DriverOptions(
-            deterministic=self.deterministic,
-            cudnn_benchmark=self.cudnn_benchmark,
-            images=self._image_options(),
-            warmup_iters=self.warmup_iters or usual.warmup_iters,
-            iters=self.iters or usual.iters,
-            repeats=repeats,
-            nvtx=self.nvtx,
-            label=self.label,
-            note=self.note,
-        )
+        named = {each.name for each in fields(DriverOptions)} - {"images", "repeats"}
+        same = {name: getattr(self, name) for name in named}
+        return DriverOptions(images=self._image_options(), repeats=repeats, **same)
 
     def _image_options(self) -> ImageOptions | None:
-        of_images = {
-            "--no-augment": self.no_augment,
-            "--workers": self.workers is not None,
-            "--pin-memory": self.pin_memory,
-            "--prefetch-factor": self.prefetch_factor is not None,
-        }
+        of_images = ("--no-augment", "--workers", "--pin-memory", "--prefetch-factor")
         if self.images is None:
-            if first := next((name for name, given in of_images.items() if given), None):
-                raise InputError(f"{first} is for images: give a folder with --images")
+            for name in set(of_images) & set(self.given()):
+                raise InputError(f"{name} is for images: give a folder with --images")
             return None
         if self.synthetic:
             raise InputError("give --synthetic or --images, not both")
         if self.workers == 0 and self.prefetch_factor is not None:
             raise InputError("--prefetch-factor needs workers; there are none (--workers 0)")
-        usual = ImageOptions(self.images)
-        usual.check_folder()
-        return replace(
-            usual,
-            augment=not self.no_augment,
-            workers=usual.workers if self.workers is None else self.workers,
-            pin_memory=self.pin_memory,
-            prefetch_factor=self.prefetch_factor,
-        )
+        how = self.workers, self.pin_memory, self.prefetch_factor
+        found = ImageOptions(self.images, not self.no_augment, *how)
+        found.check_folder()
+        return found
 
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A run of a model, its cost (None where it failed), and of a training its campaign."""
+    """A run of a model, its cost (None where it failed), and its campaign."""
 
     workload: Workload
     run: ModelRun
     cost: RunCost | None
-    campaign: Campaign | None = None
+    campaign: Campaign
 
     @property
     def words(self) -> str:
@@ -269,16 +237,12 @@ LAYERS: Table[tuple[str, float]] = Table(
 
 @dataclass(frozen=True, repr=False)
 class Measured(Report):
-    """Runs of models; `errors` and `failures` name the models and the devices that failed.
-
-    `differing` says of which runs the kernels are not those of the model's operators.
-    """
+    """Runs of models; `errors` and `failures` name the models and the devices that failed."""
 
     runs: Sequence[MeasuredRun]
     errors: Sequence[OpdbError] = ()
     places: Sequence[lazy.workers.WorkerDevice] = ()
     failures: Sequence[str] = ()
-    differing: Sequence[str] = ()
 
     def check(self) -> None:
         failed = (each for each in self.runs if each.run.outcome != "ok")
@@ -292,25 +256,22 @@ class Measured(Report):
     def blocks(self) -> Iterator[str | Rows[Any]]:
         yield Rows(RUNS, self.runs)
         for each in self.runs:
-            if each.cost and each.cost.slowdown:
-                yield f"{each.words}: the host took {each.cost.slowdown.words}"
             slowest = sorted((each.run.layers or {}).items(), key=itemgetter(1), reverse=True)
             if slowest:
                 yield ""
                 yield f"{each.workload.name} {describe(each.workload)}: leaf modules in place"
                 yield Rows(LAYERS, slowest)
-        yield from self.differing
+
+
+def _entry(of: Callable[[MeasuredRun], Mapping[str, Json]], name: str) -> Column[MeasuredRun]:
+    return Column(name, lambda one: of(one).get(name))
 
 
 def _named(
     of: Callable[[MeasuredRun], Mapping[str, Json]], *names: str
-) -> list[Column[MeasuredRun]]:
+) -> Iterator[Column[MeasuredRun]]:
     """Return the columns of these entries of a mapping."""
-
-    def column(name: str) -> Column[MeasuredRun]:
-        return Column(name, lambda one: of(one).get(name))
-
-    return list(map(column, names))
+    return map(partial(_entry, of), names)
 
 
 def _input_size(one: MeasuredRun) -> str | None:
@@ -326,11 +287,6 @@ def _seconds(name: str, title: str) -> Column[MeasuredRun]:
     return Column(name, lambda one: one.run.facts.get(name), title, "s")
 
 
-def _ran(one: MeasuredRun) -> Campaign:
-    assert one.campaign is not None
-    return one.campaign
-
-
 TRAININGS: Table[MeasuredRun] = Table(
     *_named(_facts, "label"),
     Column("model", lambda one: one.workload.name, "model"),
@@ -343,8 +299,8 @@ TRAININGS: Table[MeasuredRun] = Table(
     *_named(_facts, "data"),
     Column("deterministic", lambda one: bool(one.run.setting.get("deterministic"))),
     Column("cudnn_benchmark", lambda one: bool(one.run.setting.get("cudnn_benchmark"))),
-    Column("device", lambda one: _ran(one).device.slug),
-    Column("board", lambda one: _ran(one).board.uuid),
+    Column("device", lambda one: one.campaign.device.slug),
+    Column("board", lambda one: one.campaign.board.uuid),
     Column("outcome", lambda one: one.run.outcome),
     Column("reason", lambda one: one.run.reason),
     Column("repeats", lambda one: len(one.run.repeats)),
@@ -356,8 +312,8 @@ TRAININGS: Table[MeasuredRun] = Table(
     Column("power_w", lambda one: one.cost.power_w if one.cost else None),
     Column("peak_memory_bytes", lambda one: one.run.peak_memory_bytes),
     *_named(_facts, "peak_resident_bytes", "os"),
-    Column("host", lambda one: _ran(one).host.id),
-    *_named(lambda one: _ran(one).environment, "torch", "cuda", "cudnn", "driver", "opdb"),
+    Column("host", lambda one: one.campaign.host.id),
+    *_named(lambda one: one.campaign.environment, "torch", "cuda", "cudnn", "driver", "opdb"),
     Column("started_at", lambda one: one.run.started_at),
     Column("run", lambda one: one.run.id),
     *_named(_facts, "note"),
@@ -437,33 +393,22 @@ def _measured(
     errors: list[OpdbError] = []
     done: list[MeasuredRun] = []
     with lazy.store.open_store(db) as store:
-        found = _harvested(store, requests, errors, display.note)
-        jobs = [(request, workload, mode) for request, workload in found for mode in modes]
+        stored = harvested(store, requests, lazy.harvests.measuring(), display, errors)
+        jobs = [(*job, mode) for job in _jobs(requests, stored) for mode in modes]
         how = lazy.model.RunOptions(*timed)
         runs, failures = lazy.model.measure_models(store, jobs, how, device, display, places)
         for workload, run in runs:
             [ran] = [c for c in store.campaigns() if c.id == run.campaign]
             base_power_w = ran.calibration.base_power_w
             cost = run_cost([run], typical_on(ran.device), base_power_w)
-            done.append(MeasuredRun(workload, run, cost))
-        return Measured(done, errors, places, failures, differing(store, done))
+            done.append(MeasuredRun(workload, run, cost, ran))
+        return Measured(done, errors, places, failures)
 
 
-def _harvested(
-    store: lazy.store.Store,
-    requests: Sequence[ModelSpec],
-    errors: list[OpdbError],
-    note: Callable[[str], None],
+def _jobs(
+    requests: Sequence[ModelSpec], stored: Mapping[str, Stored]
 ) -> list[tuple[ModelSpec, Workload]]:
-    """Return each request with its workload, stored; `errors` get why others have none."""
-    answers = find_or_harvest(store, requests, lazy.harvests.measuring())
-    for answer in answers.values():
-        if isinstance(answer, Stored):
-            note_harvest(note, answer.found, answer.stale)
-        else:
-            errors.append(answer)
-    found = ((request, answers[repr(request)]) for request in requests)
-    return [(request, each.workload) for request, each in found if isinstance(each, Stored)]
+    return [(each, stored[repr(each)].workload) for each in requests if repr(each) in stored]
 
 
 def _trained(
@@ -486,38 +431,17 @@ def _trained(
             requests = [
                 checked(replace(request, autocast=lazy.driver.AMP_DTYPE)) for request in requests
             ]
-    with lazy.store.open_store(db) as store, display.progress(len(requests), "train") as shown:
-        jobs = _harvested(store, requests, errors, display.note)
-        for workload, run in lazy.driver.train_models(store, jobs, driver, device, shown):
-            [ran] = [c for c in store.campaigns() if c.id == run.campaign]
-            cost = run_cost([run], typical_on(ran.device))
-            done.append(MeasuredRun(workload, run, cost, ran))
-            if table is not None:
-                table.append(TRAININGS.document(done[-1]))
+    with lazy.store.open_store(db) as store:
+        stored = harvested(store, requests, lazy.harvests.measuring(), display, errors)
+        jobs = _jobs(requests, stored)
+        with display.progress(len(jobs), "train") as shown:
+            for workload, run in lazy.driver.train_models(store, jobs, driver, device, shown):
+                [ran] = [c for c in store.campaigns() if c.id == run.campaign]
+                cost = run_cost([run], typical_on(ran.device))
+                done.append(MeasuredRun(workload, run, cost, ran))
+                if table is not None:
+                    table.append(TRAININGS.document(done[-1]))
     return Trainings(done, errors)
-
-
-def differing(store: lazy.store.Store, done: Sequence[MeasuredRun]) -> list[str]:
-    """Say of each run whose kernels are not those of its operators how many differ.
-
-    Of a model whose operators were not all benched here nothing can be said yet; a compiler's
-    kernels are its own.
-    """
-    boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns()}
-    kernels = {
-        board: store.kernels(board) for board in {boards[each.run.campaign] for each in done}
-    }
-    lines = []
-    for each in done:
-        workload, model_run = each.workload, each.run
-        if model_run.mode not in lazy.predictor.PLAIN_MODES:
-            continue
-        captured = store.captured(workload) if model_run.mode == CAPTURED_MODE else None
-        of_board = kernels[boards[model_run.campaign]]
-        found = compare_launches(captured or workload, model_run, of_board)
-        if found is not None and not found.agree and not found.unseen:
-            lines.append(f"{each.words}: {in_words(found)}")
-    return lines
 
 
 def run(

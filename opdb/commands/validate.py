@@ -7,14 +7,15 @@ import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
-from typing import Annotated, Any, Literal, cast, get_args
+from operator import attrgetter
+from typing import Annotated, Any, Literal, NamedTuple, cast, get_args
 
 import typer
 
 from opdb.cli import console, options
 from opdb.commands import _lazy as lazy
 from opdb.commands.predict import Tell, check_share, predicting
-from opdb.derive.boards import Agreement, DuplicatePair, Factor, agreement, pairs
+from opdb.derive.boards import DuplicatePair, Factor, agreement, pairs
 from opdb.derive.runs import Launches, RunCost
 from opdb.errors import CheckError, InputError, UnknownNameError
 from opdb.predict.figures import Amount, energy_of, time_of
@@ -52,8 +53,7 @@ class Errors:
     model_error_share: float | None
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Runs of one regime, alike in whose operators they rest on, and their errors."""
 
     regime: lazy.predictor.Regime
@@ -122,16 +122,15 @@ def groups(answers: Iterable[lazy.predictor.Answer]) -> list[Group]:
         regime = lazy.predictor.regime_of(answer.prediction.workload, answer.prediction.mode)
         origin: CostOrigin = "borrowed" if answer.brought else "own"
         by_place.setdefault((origin, regime), []).append(answer)
-    places = [
-        (o, lazy.predictor.Regime(f, b))
-        for o in ORIGINS
-        for f in lazy.predictor.FAMILIES
-        for b in lazy.predictor.BATCHES
-    ]
+    families, batches = lazy.predictor.FAMILIES, lazy.predictor.BATCHES
+
+    def order(place: tuple[CostOrigin, lazy.predictor.Regime]) -> tuple[int, int, int]:
+        origin, (family, batch) = place
+        return ORIGINS.index(origin), families.index(family), batches.index(batch)
+
     return [
-        Group(regime, origin, len(found), both(found))
-        for origin, regime in places
-        if (found := by_place.get((origin, regime)))
+        Group(place[1], place[0], len(by_place[place]), both(by_place[place]))
+        for place in sorted(by_place, key=order)
     ]
 
 
@@ -245,10 +244,6 @@ class Validation(Report):
         return [answer for answer in self.answers if not is_whole(answer)]
 
     @cached_property
-    def uneven(self) -> list[lazy.predictor.Answer]:
-        return [answer for answer in self.whole if _truth(answer).is_uneven]
-
-    @cached_property
     def summary(self) -> Mapping[Measure, Errors | None]:
         return both(self.whole)
 
@@ -262,43 +257,43 @@ class Validation(Report):
             )
 
     def to_dict(self) -> Json:
-        of_uneven = {name: _asdict(errors) for name, errors in both(self.uneven).items()}
         return {
             "rows": RUNS.documents(self.whole),
             "incomplete": RUNS.documents(self.incomplete),
-            "summary": {name: _asdict(errors) for name, errors in self.summary.items()},
+            "summary": _documents(self.summary),
             "regimes": REGIMES.documents(groups(self.whole)),
-            "uneven": {"runs": len(self.uneven), **of_uneven},
+            "uneven": {"runs": sum(_truth(answer).is_uneven for answer in self.whole)},
         }
 
     def blocks(self) -> Iterator[str | Rows[Any]]:
         if self.whole:
             yield Rows(RUNS, self.whole)
             yield Rows(REGIMES, groups(self.whole))
-        yield from self._in_words()
+        yield from _in_words(self.summary)
         if self.incomplete:
             count = plural(len(self.incomplete), "run")
             yield f"left out, for not all calls are measured: {count} (--json lists them)"
 
-    def _in_words(self) -> Iterator[str]:
-        for name, errors in self.summary.items():
-            if errors:
-                yield (
-                    f"{name}: median error {show_share(errors.median)}, "
-                    f"95th percentile {show_share(errors.percentile_95)}, "
-                    f"largest {show_share(errors.largest)}; "
-                    f"inside the interval {show_share(errors.inside_interval)} of {errors.count}"
-                )
+
+def _documents(errors: Mapping[Measure, Errors | None]) -> dict[str, Json]:
+    return {measure: _asdict(found) for measure, found in errors.items()}
+
+
+def _in_words(errors: Mapping[Measure, Errors | None], of: str = "") -> Iterator[str]:
+    for measure, found in errors.items():
+        if found:
+            yield (
+                f"{measure}{of}: median error {show_share(found.median)}, "
+                f"95th percentile {show_share(found.percentile_95)}, "
+                f"largest {show_share(found.largest)}; "
+                f"inside the interval {show_share(found.inside_interval)} of {found.count}"
+            )
 
 
 UNCOMPILED = "what the models are compiled to is not known (opdb harvest … --mode compile)"
 
 
 # Duplicates
-
-
-def _agreement(pairs: Sequence[tuple[DuplicatePair, str]], measure: Measure) -> Agreement | None:
-    return agreement(getattr(pair, measure) for pair, _ in pairs)
 
 
 def _difference(measure: Measure) -> Column[tuple[DuplicatePair, str]]:
@@ -332,35 +327,32 @@ def _duplicates(
         raise InputError("nothing was measured twice over yet; opdb bench does so on the device")
     kind_of = {c.key: c.kind for c in store.configurations()}
     named = [(pair, kind_of[pair.configuration]) for pair in found]
-    both = {measure: _agreement(named, measure) for measure in MEASURES}
     summary: dict[str, Json] = {"pairs": len(named)}
-    summary |= {f"share_inside_{m}": a and a.share_inside for m, a in both.items()}
-    summary |= {f"median_difference_{m}": a and a.median_difference for m, a in both.items()}
-    lines = [
-        f"{measure}: {show_share(of.share_inside)} of {of.pairs} pairs of independent measurements "
-        f"agree within their combined 95 % interval, {show_share(of.median_difference)} apart at "
-        "the median"
-        for measure, of in both.items()
-        if of is not None
-    ]
+    lines = []
+    for measure in MEASURES:
+        of = agreement(getattr(pair, measure) for pair in found)
+        summary[f"share_inside_{measure}"] = of and of.share_inside
+        summary[f"median_difference_{measure}"] = of and of.median_difference
+        if of is not None:
+            lines.append(
+                f"{measure}: {show_share(of.share_inside)} of {of.pairs} pairs of independent "
+                "measurements agree within their combined 95 % interval, "
+                f"{show_share(of.median_difference)} apart at the median"
+            )
     return Listing({"duplicates": summary, "rows": PAIRS.documents(named)}, lines)
 
 
 # Other boards
 
-HOWS = ("raw", "factored")
-"""How another board's costs were taken: as they are, and multiplied by factors."""
-
-
-def _attribution(transfer: lazy.predictor.Transfer, how: str, measure: Measure) -> float | None:
-    answer = transfer.raw if how == "raw" else transfer.brought
-    return attribution(answer, measure)
+HOWS = {"raw": "raw", "factored": "brought"}
+"""How another board's costs were taken: as they are, multiplied by factors; a transfer's answer."""
 
 
 def _ratio(how: str, measure: Measure) -> Column[lazy.predictor.Transfer]:
     title = measure if how == "raw" else "by factors"
+    taken = attrgetter(HOWS[how])
     return Column(
-        f"{how}_{measure}", lambda each: _attribution(each, how, measure), title=title, unit=RATIO
+        f"{how}_{measure}", lambda each: attribution(taken(each), measure), title, unit=RATIO
     )
 
 
@@ -396,29 +388,14 @@ def _transfers(
     found = predictor.transfers(models)
     if not found:
         raise InputError("no measured run is covered by the costs of another board of the device")
-    summary = {
-        measure: {
-            how: _median_and_largest(_attribution(t, how, measure) for t in found) for how in HOWS
-        }
-        for measure in MEASURES
-    }
     parts: list[str | Rows[Any]] = [Rows(TRANSFERS, found)]
-    for measure, errors in summary.items():
-        raw, factored = errors["raw"], errors["factored"]
-        if raw and factored:
-            parts.append(
-                f"{measure}: median error {show_share(raw['median'])} as it is, "
-                f"{show_share(factored['median'])} by factors; largest "
-                f"{show_share(raw['largest'])} and {show_share(factored['largest'])}"
-            )
+    summary: dict[str, dict[str, Json]] = {measure: {} for measure in MEASURES}
+    for how, name in HOWS.items():
+        errors = both(list(map(attrgetter(name), found)))
+        parts += _in_words(errors, " as it is" if how == "raw" else " by factors")
+        for measure, document in _documents(errors).items():
+            summary[measure][how] = document
     return Listing({"transfers": TRANSFERS.documents(found), "summary": summary}, parts)
-
-
-def _median_and_largest(ratios: Iterable[float | None]) -> Json:
-    errors = [abs(ratio - 1) for ratio in ratios if ratio is not None]
-    if not errors:
-        return None
-    return {"count": len(errors), "median": statistics.median(errors), "largest": max(errors)}
 
 
 # The same kernels
@@ -463,19 +440,6 @@ def _same_kernels(
         f"runs that launched exactly the kernels of their operators: {same} of {len(found)}"
     )
     return Listing({"kernels": KERNELS.documents(found)}, parts)
-
-
-def in_words(launches: Launches) -> str:
-    """Say in one line how a model's kernels differ from its operators'."""
-    said = [
-        "kernels that are not its operators': "
-        f"{sum(launches.model.values())} of {launches.launched}",
-        f"its operators' that are not the model's: {sum(launches.operators.values())}",
-    ]
-    if launches.unseen:
-        unseen = plural(len(launches.unseen), "configuration")
-        said.append(f"of {unseen} the kernels are not known yet")
-    return ", ".join(said)
 
 
 def validate(
@@ -599,15 +563,11 @@ def run(
         return
     with predicting(out.db, device, estimates=False) as (store, predictor):
         of = known_models(store, models or [])
-        if duplicates:
-            checked = _duplicates(store, predictor, of)
-        elif transfer:
-            checked = _transfers(store, predictor, of)
-        elif kernels:
-            checked = _same_kernels(store, predictor, of)
-        else:
+        if estimates is not None:
             from opdb.commands._left_out import estimation
 
-            display = console.Terminal(quiet=out.quiet)
-            checked = estimation(store, predictor, of, cast("Leaving", estimates), display)
+            checked = estimation(store, predictor, of, cast("Leaving", estimates), out.note)
+        else:
+            check = _duplicates if duplicates else _transfers if transfer else _same_kernels
+            checked = check(store, predictor, of)
     out.answer(checked)

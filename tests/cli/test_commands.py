@@ -97,7 +97,7 @@ def test_export_and_import(opdb: Opdb, database: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.sqlite"
     ran = opdb("import", "set", "--db", other)
     assert ran.status == 0
-    assert f"set imported into {other}" in ran.out
+    assert f"1 imported into {other}" in ran.out
     with open_store(str(other)) as store:
         assert store.workloads() == [samples.workload()]
     [again] = opdb.json("import", "set", "--db", f"sqlite:///{other}")["imports"]

@@ -64,7 +64,7 @@ compare resnet50                        | both sides are the same
 generate tests.models.decoders:llama --prompt 4 --tokens 4 --cache paged  | unknown --cache 'paged'
 show gelu --sort tme                    | unknown --sort 'tme'; did you mean 'time'?
 show gelu -b 3                          | 'gelu' is no model
-show measured resnet50                  | a filter is for the lists
+show measured resnet50                  | a filter is for models
 validate --duplicates --kernels         | give one at a time
 validate --mode compile --kernels       | --mode is about the table of predictions
 measure mlp --iters 3 --device cpu      | --iters is for training runs: add --phase training
@@ -148,10 +148,10 @@ build listed --device cpu               | folder listed: no summary file (*.yml)
 build torn --device cpu                 | torn/mlp.yml, line 2
 build misspelt --device cpu             | significant.yml: unknown key nevr; did you mean 'never'?
 bench --grid grid.yml --device cpu      | grid.yml: 12000 combinations, more than 10000; give fewer
-bench linear --grid grid.yml --device cpu   | linear and --grid grid.yml: give kinds or a grid
+bench linear --grid grid.yml --device cpu   | --grid: give it without kinds and without --model
 bench --grid typo.yml --device cpu      | typo.yml: unknown key argumets; did you mean 'arguments'?
 bench --grid name.yml --device cpu      | name.yml: operator: unknown operator 'nn.Linaer'; did you
-bench --grid unfit.yml --device cpu     | unfit.yml: none of its combinations can be called: 2:
+bench --grid unfit.yml --device cpu     | unfit.yml: none of its combinations can be called: dropped
 train images.yml                        | images: found 'nowhere'; there is no such folder
 train batchsizes.yml                    | unknown key batchsizes; did you mean 'batch_sizes'?
 complexity mlp --csv nowhere/a.csv      | nowhere/a.csv: cannot be written: there is no folder

@@ -11,12 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from opdb.commands.measure import MeasuredRun, differing
-from opdb.records import Call
 from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb
-from tests.store import samples
 
 ROW = {
     *("model", "mode", "dtype", "batch_size", "predicted_time_s", "measured_time_s"),
@@ -143,30 +140,6 @@ def test_models_launch_their_operators_kernels(opdb: Opdb, h200: Path) -> None:
     assert set(row["operators_alone"]) == {"another"}
     out = opdb("validate", "--kernels", "resnet18").out
     assert re.search(r"^runs that launched exactly .*: 0 of \d+$", out, re.MULTILINE)
-
-
-def test_measure_says_where_kernels_differ_and_nothing_where_they_are_not_known(
-    h200: Path,
-) -> None:
-    with open_store(str(h200)) as store:
-        [workload] = store.workloads("resnet18", batch_size=1)
-        run = store.model_runs(workload.key, mode="graph")[-1]
-        assert differing(store, [MeasuredRun(workload, run, None)]) == []
-        other = replace(run, kernels={**(run.kernels or {}), "another": 2})
-        assert differing(store, [MeasuredRun(workload, other, None)]) == [
-            "resnet18 batch 1 float32 graph: kernels that are not its operators': 2 of 111, "
-            "its operators' that are not the model's: 0"
-        ]
-        unbenched = replace(workload, calls=(*workload.calls, Call(samples.CONV, "module")))
-        assert differing(store, [MeasuredRun(unbenched, other, None)]) == []
-        # What it calls while it is captured is what a graph is held against, and nothing else.
-        store.save_workload(workload, replace(workload, calls=workload.calls[1:], captured=True))
-        eager = store.model_runs(workload.key, mode="eager")[-1]
-        [line] = differing(
-            store, [MeasuredRun(workload, run, None), MeasuredRun(workload, eager, None)]
-        )
-        assert line.startswith("resnet18 batch 1 float32 graph: ")
-        assert differing(store, [MeasuredRun(workload, replace(run, mode="compile"), None)]) == []
 
 
 def test_duplicates_are_held_against_measurements(opdb: Opdb, h200: Path) -> None:

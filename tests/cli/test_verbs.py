@@ -126,8 +126,7 @@ def test_harvest_export_and_load_answer_as_the_commands_do(opdb: Opdb, tmp_path:
     loaded = api.load(folder, db=db)
     document = said(opdb, "import", folder, "--db", other)
     assert isinstance(document, dict)
-    assert as_json(loaded) == {**document, "database": loaded.location}
-    assert "host_visits" in repr(loaded)
+    assert as_json(loaded) == {**document, "database": loaded.document["database"]}
     written = api.export(tmp_path / "set", db=db)
     assert as_json(written) == said(opdb, "export", tmp_path / "set", "--db", other)
 

@@ -240,8 +240,8 @@ def _plan(found: lazy.survey.Planned, errors: Sequence[OpdbError] = ()) -> Measu
         f" {len(known.configurations)} configurations, {known.shared} in more than one model; "
         f"{len(known.costs)} measured, {len(known.pending)} pending, {len(known.failed)} failed",
         f"to the target {found.target:g}: {len(found.steps) + len(found.beyond)} configurations, "
-        f"{found.gpu_seconds + beyond_s:.0f} GPU-seconds, of which {len(found.beyond)} and "
-        f"{beyond_s:.0f} beyond those given; everything pending: {everything_s:.0f}",
+        f"{found.gpu_seconds + beyond_s:.0f} GPU-seconds; {len(found.beyond)} of them beyond those "
+        f"given; everything pending: {everything_s:.0f} GPU-seconds",
         f"GPU-seconds rest on {_rests_on(known)}; calibration and model runs come on top",
         Rows(STEPS, [*steps[:SHOWN], *steps[SHOWN:][-1:]]),
         f"{plural(len(steps), 'step')}, all with --json",

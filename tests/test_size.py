@@ -10,10 +10,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 25_956, "lines": 48_938, "files": 146},
-    "studies": {"statements": 4_284, "lines": 7_990, "files": 20},
-    "tests": {"lines": 31_656, "files": 262},
-    "benchmarks": {"lines": 2_304, "files": 10},
+    "core": {"statements": 25_668, "lines": 48_331, "files": 146},
+    "studies": {"statements": 4_283, "lines": 7_990, "files": 20},
+    "tests": {"lines": 31_624, "files": 262},
+    "benchmarks": {"lines": 2_303, "files": 10},
 }
 
 

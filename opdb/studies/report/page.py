@@ -350,21 +350,10 @@ def _run(run: ReportedRun, numbers: Mapping[str, int]) -> Json:
     }
 
 
-Covered = tuple[Head, int, int]
-"""A workload, how many of its calls were measured, and its runs."""
-
-COVERAGE: Table[Covered] = Table(
+COVERAGE: Table[tuple[Head, int]] = Table(
     *workload_columns(lambda row: row[0].workload),
     Column("calls", lambda row: row[0].calls, title="calls"),
-    Column("configurations", lambda row: row[0].configurations, title="configurations"),
-    Column("measured_calls", lambda row: row[1], title="calls measured"),
-    Column(
-        "coverage_calls",
-        lambda row: row[1] / row[0].calls if row[0].calls else None,
-        title="share measured",
-        unit=SHARE,
-    ),
-    Column("model_runs", lambda row: row[2], title="model runs"),
+    Column("measured_calls", itemgetter(1), title="calls measured"),
 )
 
 PENDING: Table[tuple[str, int]] = Table(
@@ -416,7 +405,7 @@ class Content:
     device: Device
     boards: int
     standing: Standing
-    workloads: Sequence[Covered]
+    workloads: Sequence[tuple[Head, int]]
 
 
 def gather(
@@ -430,15 +419,6 @@ def gather(
     """Gather what a report shows, beside the predictions of measured runs that were found."""
     answers, device = found.answers, predictor.device
     standing = store.standing(device.slug)
-    covered = [
-        (
-            head,
-            head.calls - standing.unmeasured_calls.get(head.workload.key, 0),
-            standing.runs[head.workload.key],
-        )
-        for head in store.heads()
-        if not head.swept and (not models or head.workload.name in models)
-    ]
     return Content(
         models,
         command,
@@ -450,7 +430,11 @@ def gather(
         device,
         len(store.boards(device.slug)),
         standing,
-        covered,
+        [
+            (head, head.calls - standing.unmeasured_calls.get(head.workload.key, 0))
+            for head in store.heads()
+            if not head.swept and (not models or head.workload.name in models)
+        ],
     )
 
 

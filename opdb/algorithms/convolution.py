@@ -137,6 +137,12 @@ def _on_cpu(*arguments: Any) -> Tensor:
 
 
 def _direct(call: ForcedCall) -> Tensor:
+    try:
+        from opdb.algorithms.convolution import direct, runs_on
+    except ImportError as error:
+        raise CannotMeasureError(
+            f"opdb's direct convolution needs Triton, which is not here: {error}"
+        ) from error
     if not runs_on(call.input.device):
         raise CannotMeasureError(
             f"the algorithm {call.algorithm!r} is a kernel of opdb's own and needs a GPU; on a "

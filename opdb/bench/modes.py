@@ -31,6 +31,7 @@ from opdb.compiled.inductor import (
     compiled_frames,
     compiling,
     counted,
+    silent_tuning,
 )
 from opdb.errors import InputError, NotCompiledError, OpdbError
 from opdb.models import LoadedModel
@@ -317,14 +318,15 @@ def _forget() -> bool:
 
 @contextmanager
 def _inductor(loaded: LoadedModel, mode: Mode) -> Iterator[Mapping[str, int]]:
-    """Have inductor ready where a mode needs it; yield what it counts."""
+    """Have inductor ready where a mode needs it, silent when it tunes; yield what it counts."""
     if mode == "dynamo":
         yield Counter()
         return
     _start_inductor(_device_of(loaded))
-    counts = counted("inductor")
-    counts.clear()
-    yield counts
+    with silent_tuning():
+        counts = counted("inductor")
+        counts.clear()
+        yield counts
 
 
 @cache

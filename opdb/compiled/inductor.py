@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import random
 import re
 import sys
 from collections import Counter
@@ -382,17 +383,51 @@ def no_room(error: Exception) -> str | None:
 
 
 def check_compiles(device: str) -> None:
-    """Check, where something failed to compile for a device, that it has what compiling takes.
+    """Check, where something failed to compile, that this machine has what compiling takes.
+
+    A part that seems missing counts only if it keeps a sine from being compiled for the device
+    ("cpu", "cuda").
 
     Raises:
         CannotMeasureError: it is missing.
     """
     lacks, advice = lacking(device)
-    if lacks:
+    if not lacks:
+        return
+    anew = random.SystemRandom().random()  # not to be found in a cache from when it was there
+    try:
+        with torch.no_grad():
+            torch.compile(lambda x: x.sin() + anew)(torch.ones(8, device=device))
+    except Exception as error:  # a compiler's inside may raise anything
         raise CannotMeasureError(
             f"torch.compile does not compile anything for {device} here: {', '.join(lacks)}; "
             + "; ".join(advice)
-        )
+        ) from error
+
+
+@contextmanager
+def silent_tuning() -> Iterator[None]:
+    """Keep inductor from printing the variants that it tries, and those too large for a device.
+
+    The switch is not documented: where a version of torch names it otherwise, they are printed.
+    """
+    from torch._inductor import select_algorithm
+
+    silent = {"PRINT_AUTOTUNE": False, "_log_autotune_choices_stats": lambda *_: None}
+    previous = {name: getattr(select_algorithm, name, None) for name in silent}
+    log = logging.getLogger(select_algorithm.__name__)
+    level = log.level
+    try:
+        for name, value in silent.items():
+            if previous[name] is not None:
+                setattr(select_algorithm, name, value)
+        log.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        log.setLevel(level)
+        for name, value in previous.items():
+            if value is not None:
+                setattr(select_algorithm, name, value)
 
 
 def compiled(

@@ -10,10 +10,11 @@ output of its own, the sum belongs to its own backward pass.
 There are no values on meta, so how much of a gradient is zero is followed from call to call. It is
 part of a backward pass's configuration: with zeros among its factors a product draws less power.
 
-A call that changes a view in place is differentiated as a change of what the view is of, with
-copies of the whole. A call rebuilt from its configuration changes a tensor of its own, so these are
-listed as unsupported. An assignment (`x[i] = y`) makes its view itself, and has the copies in its
-own backward pass.
+A call that changes a view in place is differentiated as a change of what the view is of: autograd
+puts the view's gradient into one of the whole, copies that, hands the call a copy of the view's
+part, and writes the result back there. A call rebuilt from its configuration changes a tensor of
+its own, so this is operators of its own too. An assignment (`x[i] = y`) makes its view itself, and
+has these copies in its own backward pass.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ IN_BACKWARD = " (in a backward pass, outside every recorded call)"
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "aten::add": (torch.add, 2),
     "aten::add_": (Tensor.add_, 2),
+    "aten::clone": (torch.clone, 1),
     "aten::copy_": (Tensor.copy_, 2),
     "aten::new_zeros": (Tensor.new_zeros, 2),
 }
@@ -59,6 +61,7 @@ _MOST_ZEROS = 0.99
 class _Output:
     """One output of a call: its place in the graph, its own spec, and its gradient's, once seen.
 
+    `handed` is the spec of the gradient that a call gets which changed this output, a view.
     `nonzero` is the share of its gradient that is not zero.
     """
 
@@ -66,6 +69,7 @@ class _Output:
     number: int
     usual_layout: Json
     elements: int
+    handed: Json = None
     gradient: Json = None
     nonzero: float = 0.0
 
@@ -80,10 +84,14 @@ class _Output:
 
 @dataclass(eq=False)
 class _GraphPart:
-    """A call's part of the graph; `place` is the position of its backward pass among the calls."""
+    """A call's part of the graph; `place` is the position of its backward pass among the calls.
+
+    `views` are the nodes that work beside the call, where it changed a view.
+    """
 
     call: int
     outputs: list[_Output] = field(default_factory=list)
+    views: set[Any] = field(default_factory=set)
     place: int | None = None
 
     def nonzero(self) -> float:
@@ -114,6 +122,7 @@ class BackwardWatch:
         self._given: dict[tuple[Any, int], set[object]] = {}
         self._nonzero: dict[tuple[Any, int], float] = {}
         self._sums: deque[bool] = deque()
+        self._copied: list[tuple[str, Any]] | None = None
 
     def own(self, call: int | None, outputs: Sequence[Tensor]) -> None:
         """Give a call (None: one without description) all nodes up to those that others own."""
@@ -130,14 +139,17 @@ class BackwardWatch:
             self._hooks.append(node.register_hook(self._ends(node)))
             waiting += [each for each, _ in node.next_functions]
         if part is not None:
-            kind = self._calls[part.call].configuration.kind
-            if kind != _ASSIGNMENT and any(n.name().endswith(_CHANGES_A_VIEW) for n in found):
-                self._unsupported[f"{kind} of a view" + IN_BACKWARD] += 1
+            assigns = self._calls[part.call].configuration.kind == _ASSIGNMENT
             with torch._C.DisableTorchFunction():
                 for t in outputs:
                     if t.grad_fn in found:
+                        views = _down_to_the_change(t.grad_fn, found)
                         usual = layout_of(torch.empty_like(t.detach()))
-                        part.outputs.append(_Output(t.grad_fn, t.output_nr, usual, t.numel()))
+                        handed = _contiguous(t) if views else None
+                        part.outputs.append(
+                            _Output(t.grad_fn, t.output_nr, usual, t.numel(), handed)
+                        )
+                        part.views |= {n for n in views if not (assigns and _changes_a_view(n))}
 
     def run(self, loss: Tensor) -> None:
         """Run the backward pass of a loss and write down its calls."""
@@ -176,6 +188,8 @@ class BackwardWatch:
         if self._running:
             if self._running[-1] is None:
                 self._unsupported[name + IN_BACKWARD] += 1
+            elif self._copied is not None:
+                self._copied.append((name, args))
             return
         if name == "aten::_to_copy":
             return  # a gradient that gets its tensor's dtype: of the call that gave it
@@ -206,12 +220,16 @@ class BackwardWatch:
                 part.place = len(self._calls)
                 forward = self._calls[part.call]
                 self._calls.append(Call(forward.configuration, "function", forward.path))
-            alone = {part}  # of an output that nothing but the call itself uses
+            alone = {self._inside(node)}  # of an output that nothing but the call itself uses
             for output in part.outputs:
                 given = output.node is node and gradients[output.number] is not None
                 if given and givers[output.number] != alone:
                     output.gradient = _spec(gradients[output.number])
                     output.nonzero = shares[output.number]
+                if output.handed is not None and _changes_a_view(node):
+                    output.gradient = output.handed
+            if node in part.views:
+                self._copied = []
 
         return before
 
@@ -219,6 +237,7 @@ class BackwardWatch:
         def after(gradients: Any, _: Any) -> None:
             giver: object = self._running.pop() or object()
             self._sums.clear()
+            self._add_copies(_changes_a_view(node))
             share = self._share_given_on(self._parts.get(node))
             for gradient, (target, number) in zip(gradients, node.next_functions, strict=False):
                 if gradient is None or target is None:
@@ -227,12 +246,17 @@ class BackwardWatch:
                 # the engine adds, in this order, to what it holds for a node already
                 givers = self._given.setdefault((target, number), set())
                 if givers:
-                    own = self._parts.get(target)
+                    own = self._inside(target)
                     within = giver is own or giver in givers or givers == {own}
                     self._sums.append(not within)
                 givers.add(giver)
 
         return after
+
+    def _inside(self, node: Any) -> _GraphPart | None:
+        """Return the call whose backward pass holds a node; None of one that works beside it."""
+        part = self._parts.get(node)
+        return None if part is None or node in part.views else part
 
     def _share_given_on(self, part: _GraphPart | None) -> float:
         """Return the share of the gradients that a part gives on that is not zero."""
@@ -244,6 +268,24 @@ class BackwardWatch:
     def _add_nonzero(self, target: Any, number: int, share: float) -> None:
         held = self._nonzero.get((target, number), 0.0)
         self._nonzero[target, number] = min(1.0, held + share)
+
+    def _add_copies(self, changes: bool) -> None:
+        """Write down what a node beside the call has copied.
+
+        The one that `changes` what the view is of does it before and after the call's own work.
+        """
+        done, self._copied = self._copied or [], None
+        copies = [args for name, args in done if name == "aten::copy_"]
+        if not changes:
+            for name, args in done:
+                self._add(name, partial(_engines, name, args))
+        elif copies:
+            (to, source, *_), *more = copies
+            self._add("aten::copy_", partial(_copied, source, to))
+            for args in [args for name, args in done if name == "aten::clone"][:1]:
+                self._add("aten::clone", partial(_engines, "aten::clone", args))
+            for args in more[-1:]:  # none where nothing flows on to what the view is of
+                self._add("aten::copy_", partial(_engines, "aten::copy_", args))
 
     def _configuration(self, part: _GraphPart) -> Configuration:
         forward = self._calls[part.call].configuration
@@ -265,6 +307,13 @@ def _described(function: Callable[..., Any], args: Sequence[Tensor]) -> Configur
 def _engines(name: str, args: Any) -> Configuration:
     function, count = _FUNCTIONS[name]
     return _described(function, args[:count])
+
+
+def _copied(source: Tensor, to: Tensor) -> Configuration:
+    """Describe a copy into a tensor made for it, whatever its layout."""
+    with torch._C.DisableTorchFunction():
+        same = layout_of(source) == layout_of(to)
+    return _described(torch.clone, (source,)) if same else _laid_out_as(source, to)
 
 
 def _laid_out_as(source: Tensor, to: Tensor) -> Configuration:
@@ -290,8 +339,30 @@ def _spec(tensor: Tensor) -> Json:
         return Encoder(NoNotes()).encode(tensor)
 
 
+def _contiguous(tensor: Tensor) -> Json:
+    return _spec(torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"))
+
+
 def _accumulates(node: Any) -> bool:
     return bool(node.name().endswith("AccumulateGrad"))
+
+
+def _changes_a_view(node: Any) -> bool:
+    return bool(node.name().endswith(_CHANGES_A_VIEW))
+
+
+def _down_to_the_change(node: Any, found: set[Any]) -> set[Any]:
+    """Return the nodes of a changed view, the one that changes what it is of the last.
+
+    None where an output is not a changed view, or something other than `found` comes first.
+    """
+    views = set()
+    while node in found:
+        views.add(node)
+        if _changes_a_view(node):
+            return views if len(views) > 1 else set()
+        node = next((each for each, _ in node.next_functions), None)
+    return set()
 
 
 def _is_changed(tensor: Tensor) -> bool:

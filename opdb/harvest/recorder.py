@@ -8,6 +8,7 @@ dispatch mode guards both: what computes outside every recorded call is listed a
 from __future__ import annotations
 
 import inspect
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import TransformType, get_interpreter_stack
 from torch._ops import HigherOrderOperator
 from torch.nn.modules import module as modules
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -24,7 +26,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
-from opdb.errors import UnsupportedError
+from opdb.errors import InputError, UnsupportedError
 from opdb.harvest.autograd import BackwardWatch
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel
@@ -168,6 +170,7 @@ def _bytes(memories: dict[int, torch.UntypedStorage]) -> int:
 
 
 OUTSIDE = " (outside every recorded call)"
+ELSEWHERE = " (in another thread)"
 
 _NUMBER_OF, _LIFT = torch.ops.aten._local_scalar_dense.default, torch.ops.aten.lift_fresh.default
 _ALLOCATIONS = frozenset(
@@ -187,7 +190,7 @@ class Recorder:
     watches the backward pass of a training step, and is None where there is none. `autocast` is the
     dtype that autocast casts to (None: there is none); only a pass on meta shows what it casts.
     `asked` says whether the model asked if a CUDA graph is being captured. `memory` tracks what is
-    live, where that is wanted.
+    live, where that is wanted. `mapped` says that a function runs now which torch.vmap maps.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -197,6 +200,7 @@ class Recorder:
         self.unsupported: Counter[str] = Counter()
         self.active: int | None = None
         self.covered = False
+        self.mapped = False
         self._ran: set[bool] = set()
         self._numbers: dict[int, tuple[torch.Tensor, Json]] = {}
         self._on_host: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -217,6 +221,7 @@ class Recorder:
         self._values: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._known: dict[str, tuple[Configuration, Json | None]] = {}
         self._weights: dict[int, torch.UntypedStorage] = {}
+        self._unowned: list[tuple[int | None, list[torch.Tensor]]] = []
         self.know_weights()
 
     def forget(self) -> None:
@@ -310,6 +315,12 @@ class Recorder:
         self._outer.append(self._inside)
         self._inside = path
 
+    def miss_module(self, module: nn.Module) -> None:
+        """List a module of the model that another thread calls: what runs there is not seen."""
+        ends = is_operator_module(module) or next(module.children(), None) is None
+        if ends and id(module) in self._paths:
+            self.unsupported[type(module).__name__ + ELSEWHERE] += 1
+
     def leave_module(
         self, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any
     ) -> None:
@@ -370,6 +381,15 @@ class Recorder:
         self.memory.saw(output)
         return output
 
+    def call_mapped(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run a function that torch.vmap maps; recorded are the operators on whole batches."""
+        self.mapped = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.mapped = False
+            self._own()
+
     def kernels(self) -> Run:
         if self.autocast is None:
             return on_meta
@@ -414,7 +434,8 @@ class Recorder:
     def call_aten(self, operator: Any, args: Any, kwargs: dict[str, Any], kernels: Run) -> Any:
         """Run what computes outside every recorded call; it is a call where a kind describes it.
 
-        So is the number that a tensor in a text asks for without a torch function.
+        So are the operators below a function that torch.vmap maps, on the whole batches that they
+        are given, and the number that a tensor in a text asks for without a torch function.
         """
         self._last = operator, self._inside
         configuration = self._described_by(describe_function, operator, args, kwargs)
@@ -496,10 +517,16 @@ class Recorder:
         values = None if configuration is None else self.keep(configuration, form, output)
         if self.backward is not None:
             call = None if configuration is None else len(self.calls) - 1
-            self.backward.own(call, tensors(output) or tensors(args)[:1])
+            self._unowned.append((call, tensors(output) or tensors(args)[:1]))
+            self._own()
         for tensor in tensors(output):
             rectified = values == "rectified" and not tensor.is_floating_point()
             self.set_values(tensor, None if rectified else values)
+
+    def _own(self) -> None:
+        """Give calls their parts of autograd's graph, which those below torch.vmap get later."""
+        while self._unowned and self.backward is not None and not self.mapped:
+            self.backward.own(*self._unowned.pop(0))
 
     def keep(self, configuration: Configuration, form: Form, output: Any) -> Json | None:
         """Write a call down that has returned; returns the value class of its output."""
@@ -533,29 +560,56 @@ def _binds(module: nn.Module, args: Any) -> bool:
     try:
         inspect.signature(module.forward).bind(*args)
     except TypeError:
-        return False
+        return _is_mapped()  # then the module is never one call
     return True
+
+
+def _is_mapped() -> bool:
+    """Return whether what runs now is transformed, by torch.vmap alone."""
+    levels = get_interpreter_stack() or ()
+    return bool(levels) and all(each.key() == TransformType.Vmap for each in levels)
+
+
+_watching = threading.RLock()
+_watcher: list[int] = []
 
 
 @contextmanager
 def _watched_modules(recorder: Recorder) -> Iterator[None]:
-    """Let the recorder see module calls."""
+    """Let the recorder see this thread's module calls; other threads' recorders wait their turn.
 
-    def after(module: nn.Module, args: Any, *rest: Any) -> None:
-        # After a forward that raised, torch hands the hook no keyword arguments.
-        kwargs, output = rest if len(rest) == 2 else ({}, None)
-        recorder.leave_module(module, args, kwargs, output)
+    Raises:
+        InputError: this thread records already: a harvest inside a harvest.
+    """
+    thread = threading.get_ident()
+    with _watching:
+        if _watcher:
+            raise InputError("a harvest was started inside the forward pass of another")
 
-    entering = register_module_forward_pre_hook(recorder.enter_module)
-    leaving = register_module_forward_hook(after, with_kwargs=True, always_call=True)
-    try:
-        yield
-    finally:
-        entering.remove()
-        leaving.remove()
-        # Its removal forgets this one entry, by which torch.compile would take hooks to be set.
-        getattr(modules, "_global_forward_hooks_with_kwargs", {}).pop(leaving.id, None)
-        recorder.end()
+        def before(module: nn.Module, args: Any) -> None:
+            if threading.get_ident() == thread:
+                recorder.enter_module(module, args)
+            else:
+                recorder.miss_module(module)
+
+        def after(module: nn.Module, args: Any, *rest: Any) -> None:
+            # After a forward that raised, torch hands the hook no keyword arguments.
+            kwargs, output = rest if len(rest) == 2 else ({}, None)
+            if threading.get_ident() == thread:
+                recorder.leave_module(module, args, kwargs, output)
+
+        _watcher.append(thread)
+        entering = register_module_forward_pre_hook(before)
+        leaving = register_module_forward_hook(after, with_kwargs=True, always_call=True)
+        try:
+            yield
+        finally:
+            entering.remove()
+            leaving.remove()
+            # Its removal forgets this one entry, by which torch.compile would take hooks to be set.
+            getattr(modules, "_global_forward_hooks_with_kwargs", {}).pop(leaving.id, None)
+            recorder.end()
+            _watcher.clear()
 
 
 class _Functions(TorchFunctionMode):
@@ -571,6 +625,8 @@ class _Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._recorder.covered or is_metadata(func) or _is_mark(custom_name(func)):
             return func(*args, **kwargs)
+        if _is_mapped():
+            return self._recorder.call_mapped(func, args, kwargs)
         return self._recorder.call_function(func, args, kwargs)
 
 

@@ -1,4 +1,7 @@
-"""Layers whose weights their constructor implies: attention, transformers, recurrent layers."""
+"""Layers whose weights their constructor implies: attention, transformers, recurrent layers.
+
+A packed sequence is the rows of all steps in one tensor, and how many sequences each step has.
+"""
 
 from __future__ import annotations
 
@@ -203,9 +206,9 @@ def _matrices(view: View) -> tuple[int, int]:
 
 def _steps(view: View) -> int:
     """Return the length of the sequences times the layers; both directions run at once."""
-    shape = view.shape()
+    shape, packed = view.shape(), view["batch_sizes"]
     length = shape[1] if len(shape) == 3 and view["batch_first"] else shape[0]
-    return length * int(view["num_layers"])
+    return int(len(packed) if packed else length) * int(view["num_layers"])
 
 
 def _bytes(view: View) -> int:
@@ -214,11 +217,11 @@ def _bytes(view: View) -> int:
 
 
 def _sequence_shapes(view: View) -> list[Shape]:
-    shape = view.shape()
+    shape, packed = view.shape(), view["batch_sizes"]
     hidden = int(view["hidden_size"])
     width = int(view["proj_size"] or hidden)
     directions = 2 if view["bidirectional"] else 1
-    batch = shape[0 if view["batch_first"] else 1 :][:1] if len(shape) > 2 else []
+    batch = shape[0 if view["batch_first"] else 1 :][:1] if len(shape) > 2 else (packed or [])[:1]
     layers = directions * int(view["num_layers"])
     shapes = [[*shape[:-1], directions * width], [layers, *batch, width]]
     if view.configuration.kind == "lstm":
@@ -257,12 +260,14 @@ layer = partial(
     shapes_rule=_sequence_shapes,
     steps_rule=_steps,
     canonical=drop_unless("training", "dropout"),
+    bound_rule=lambda view, name: view["batch_sizes"][0] if name.endswith("_indices") else None,
     settings=("tf32_convolution", "tf32_matmul"),
 )
 cell = partial(recurrent, shapes_rule=_cell_shapes, settings=("tf32_matmul",))
 
 _RECURRENT = (
-    "input, hx=None, *, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, "
+    "input, hx=None, *, batch_sizes=None, sorted_indices=None, unsorted_indices=None, "
+    "input_size, hidden_size, num_layers=1, bias=True, batch_first=False, "
     "dropout=0.0, bidirectional=False, training=False, weight_dtype=None"
 )
 _CELL = "input, hx=None, *, input_size, hidden_size, bias=True, weight_dtype=None"

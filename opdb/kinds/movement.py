@@ -128,8 +128,10 @@ def _interleaved(view: View) -> list[Shape]:
 
 def _padded_sequences(view: View) -> list[Shape]:
     lengths = [t["shape"][0] for t in view.specs("sequences")]
-    sizes = [len(lengths), max(lengths)]
-    return [[*(sizes if view["batch_first"] else sizes[::-1]), *view.occurrences[0]["shape"][1:]]]
+    sizes = view["batch_sizes"] or [len(lengths)]  # of a packed sequence, at each step
+    steps = max(len(sizes), int(view["total_length"] or 0), *lengths)
+    leading = [sizes[0], steps] if view["batch_first"] else [steps, sizes[0]]
+    return [[*leading, *view.occurrences[0]["shape"][1:]]]
 
 
 # Tensors put together into one.
@@ -232,6 +234,20 @@ register(
     moved("tril", "input, diagonal=0", mutates=("input",)),
     moved("diag", "input, diagonal=0", shapes_rule=_diagonal, backward=ONCE),
     moved("diag_embed", "input, offset=0, dim1=-2, dim2=-1", shapes_rule=_embedded, backward=ONCE),
+    # the lengths of sequences, and how many reach each step, lie on the CPU as numbers
+    moved(
+        "pack_padded_sequence",
+        "input, lengths, batch_first=False",
+        bytes_rule=v.outputs_twice,
+        shapes_rule=lambda view: [[sum(view["lengths"]), *view.shape()[2:]]],
+        functions=NO_FUNCTION,
+    ),
+    moved(
+        "pad_packed_sequence",
+        "input, batch_sizes, batch_first=False, padding_value=0.0, total_length=0",
+        shapes_rule=_padded_sequences,
+        functions=NO_FUNCTION,
+    ),
     moved(
         "pad_sequence",
         "sequences, batch_first=False, padding_value=0.0, padding_side='right'",

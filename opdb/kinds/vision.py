@@ -20,6 +20,7 @@ from opdb.kinds.families import (
     drop,
     goes_on,
     moved,
+    product_of,
     spread_now,
     unchanged,
 )
@@ -100,6 +101,13 @@ def _folded(view: View) -> list[Shape]:
 
 def _windows(parameters: JsonArguments, inputs: JsonArguments) -> None:
     spread_now(parameters, 2, kernel_size=None, output_size=None, dilation=1, padding=0, stride=1)
+
+
+def deform_flops(view: View) -> int:
+    """Count the convolution (2) and four bilinear taps (2 each) for each sampled element."""
+    samples = view.shape()[1] * v.numel(view.shape("weight")[2:])
+    pixels = view.outputs[0][0] * v.numel(view.outputs[0][2:])
+    return 2 * view.output_elements * v.numel(view.shape("weight")[1:]) + 8 * samples * pixels
 
 
 def fourier_flops(view: View) -> int:
@@ -228,6 +236,18 @@ register(
         dtype_rule=v.index_dtype,
         backward=CONSTANT,
         waits_rule=v.always,
+    ),
+    sampled(
+        "deform_conv2d",
+        "input, offset, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), "
+        "mask=None",
+        flops_rule=deform_flops,
+        # the offsets' image with the weight's rows as channels
+        shapes_rule=lambda view: [
+            [view.shape()[0], view.shape("weight")[0], *view.shape("offset")[-2:]]
+        ],
+        backward=product_of("input", "weight"),
+        settings=("tf32_matmul",),
     ),
 )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from opdb.checkpoints import BARE, CHECKPOINTS, checkpoint
+from opdb.distribution import install
 from opdb.errors import UnknownModelError
 from opdb.models import names
 from opdb.records import Workload
@@ -114,12 +115,19 @@ def unknown_model(name: str, also: Iterable[str] = ()) -> UnknownModelError:
 
 
 def unknown_hint(name: str) -> str:
-    lacking = ", ".join(not_installed())
-    more = f"more names come with {lacking}, which is not installed; " if lacking else ""
-    return (
-        f"({more}opdb show models has all names; a model of your own is "
-        '"package.module:callable" or "file.py:callable")'
+    hints = [
+        f"(more names come with {package}: {install(package if package == 'transformers' else '')})"
+        for package in not_installed()
+    ]
+    if "/" in name:
+        hints.append(
+            "(nothing is downloaded from a hub; opdb show models has the known checkpoints)"
+        )
+    hints.append(
+        '(a model of your own is "package.module:callable" or "file.py:callable"; opdb show models '
+        "has all names)"
     )
+    return " ".join(hints)
 
 
 def not_installed() -> list[str]:

@@ -312,9 +312,11 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def numbers(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of nested objects, sparse ones made dense; no nested or quantized ones."""
-    found = [t for t in tensors(value) if not (t.is_nested or t.is_quantized)]
-    return [t if t.layout is torch.strided else t.to_dense() for t in found]
+    """Return the tensors of nested objects as dense ones: of sparse ones what they store.
+
+    Nested tensors are given in parts, quantized ones dequantized.
+    """
+    return [dense for tensor in tensors(value) for dense in _dense(tensor)]
 
 
 _STORED = {
@@ -332,6 +334,16 @@ def stored(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Return the dense tensors that hold one: indices and values of a sparse one, else itself."""
     names = _STORED.get(tensor.layout)
     return [tensor] if names is None else [getattr(tensor, name)() for name in names]
+
+
+def _dense(tensor: torch.Tensor) -> list[torch.Tensor]:
+    if tensor.is_nested:
+        return [dense for part in tensor.unbind() for dense in _dense(part)]
+    if tensor.layout in _STORED:
+        return stored(tensor.coalesce() if tensor.is_sparse else tensor)[-1:]
+    if tensor.is_mkldnn:
+        return [tensor.to_dense()]
+    return [tensor.dequantize() if tensor.is_quantized else tensor]
 
 
 def specs(value: Json) -> list[Mapping[str, Json]]:

@@ -325,10 +325,12 @@ def recurrent_on_meta() -> Iterator[None]:
 def _layer(
     original: Callable[..., Any], input: Tensor, state: Any, weights: Any, *rest: Any
 ) -> Any:
-    packed = not isinstance(weights, list)  # the batch sizes are its state
-    if packed or not input.is_meta or torch.is_grad_enabled() or has_torch_function((input,)):
+    if not input.is_meta or torch.is_grad_enabled() or has_torch_function((input,)):
         return original(input, state, weights, *rest)
-    _bias, layers, *_, batch_first = rest
+    # a packed sequence has its batch sizes for a state, and all else one place later
+    packed = not isinstance(weights, list)
+    state, (_bias, layers, *others) = (weights, rest[1:]) if packed else (state, rest)
+    batch_first = not packed and others[-1]
     states = list(state) if isinstance(state, (tuple, list)) else [state]
     width = states[0].shape[0] // layers * states[0].shape[-1]
     rows = input.transpose(0, 1) if batch_first else input

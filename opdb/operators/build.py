@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from opdb.errors import UnknownNameError, UnsupportedError
 from opdb.kinds import KINDS, get_kind
@@ -24,7 +25,7 @@ from opdb.operators.call import (
     compact,
     named_tensors,
 )
-from opdb.operators.describe import ModuleForm, forms_of_kind
+from opdb.operators.describe import PACKED, ModuleForm, forms_of_kind
 from opdb.operators.encoding import (
     adjusted_spec,
     decode,
@@ -32,7 +33,7 @@ from opdb.operators.encoding import (
     no_tensor,
     tame,
 )
-from opdb.operators.functions import forms_by_kind
+from opdb.operators.functions import SEQUENCES, forms_by_kind
 from opdb.records import Configuration, Form, Json
 
 Prepared: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -80,10 +81,29 @@ def _same(input: Any) -> Any:
     return input
 
 
+def _sequences(kind: str, **given: Any) -> Prepared:
+    input, sizes, *rest = (given[name] for name in SEQUENCES[kind])
+    return getattr(torch, f"_{kind}"), (input, torch.tensor(sizes, device="cpu"), *rest), {}
+
+
 def _roi_align(input: Tensor, boxes: Tensor, **rest: Any) -> Prepared:
     height, width = rest["output_size"]
     more = (rest["spatial_scale"], height, width, rest["sampling_ratio"], rest["aligned"])
     return _vision("roi_align"), (input, boxes, *more), {}
+
+
+def _deform(input: Tensor, offset: Tensor, weight: Tensor, **rest: Any) -> Prepared:
+    mask, bias = rest["mask"], rest["bias"]
+    if mask is None:
+        mask = torch.zeros((input.shape[0], 1), device=input.device, dtype=input.dtype)
+    if bias is None:
+        bias = torch.zeros(weight.shape[0], device=input.device, dtype=input.dtype)
+    height, width = weight.shape[-2:]
+    groups = input.shape[1] // weight.shape[1]
+    offset_groups = offset.shape[1] // (2 * height * width)
+    windows = (*rest["stride"], *rest["padding"], *rest["dilation"])
+    counts = (groups, offset_groups, rest["mask"] is not None)
+    return _vision("deform_conv2d"), (input, weight, offset, mask, bias, *windows, *counts), {}
 
 
 def _vision(name: str) -> Callable[..., Any]:
@@ -104,6 +124,7 @@ SPECIAL: Mapping[str, Callable[..., Prepared]] = {
     "to": _to,
     "tensor": _tensor,
     "identity": lambda input, **_: (_same, (input,), {}),
+    **{kind: partial(_sequences, kind) for kind in SEQUENCES},
     **{
         name: partial(_reduction, name)
         for name in ("max", "min", "median", "mode", "any", "all", "sum", "mean", "prod")
@@ -113,6 +134,7 @@ SPECIAL: Mapping[str, Callable[..., Prepared]] = {
         (_vision("nms"), (boxes, scores, iou_threshold), {})
     ),
     "roi_align": _roi_align,
+    "deform_conv2d": _deform,
 }
 
 
@@ -271,6 +293,9 @@ def _build_module(configuration: Configuration, made: _Arguments) -> BuiltCall |
             continue
         module = _construct(form, made)
         args, kwargs = made.positional(signature, made.named.keys() & taken)
+        sizes, *order = (kwargs.pop(name, None) for name in PACKED)
+        if sizes is not None:
+            args = (PackedSequence(args[0], torch.tensor(sizes, device="cpu"), *order), *args[1:])
         weights = [t for _, t in named_tensors(module)] if form.opaque else made.weights
         return made.call(module, args, kwargs, module=module, weights=weights)
     return None

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.nn.utils.rnn import PackedSequence
 
 from opdb.errors import UnknownNameError, UnsupportedError
 from opdb.kinds import KINDS
@@ -34,6 +35,9 @@ from opdb.records import Configuration, Form, Json, canonical_json
 # torch.nn classes as forms of kinds: attributes that are arguments, and how to construct one.
 
 Arguments = Mapping[str, Any]
+
+# what a packed sequence holds beside its rows: here arguments of their own, and no user's
+PACKED = ("batch_sizes", "sorted_indices", "unsorted_indices")
 
 # Arguments that any module has: its mode, its tensors' dtype, and whether it works in place.
 _OF_ANY = ("inplace", "training", "weight_dtype")
@@ -59,6 +63,14 @@ class ModuleForm:
 
     def bind(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
         arguments = bind(parse_signature(self.call), args, kwargs, self.module.__name__)
+        packed = arguments.get("input")
+        if isinstance(packed, PackedSequence):
+            arguments |= {
+                "input": packed.data,
+                **dict(zip(PACKED, packed[1:], strict=True)),
+                "batch_sizes": packed.batch_sizes.tolist(),
+                "batch_first": False,  # rows lie step after step, whatever the layer is told
+            }
         for name, parameter in KINDS[self.kind].signature.parameters.items():
             if name in arguments or name == "weight_dtype":
                 continue
@@ -282,13 +294,14 @@ def _plain_forms() -> Iterator[ModuleForm]:
 
 
 def _opaque_forms() -> Iterator[ModuleForm]:
+    packed = f"input, hx=None, *, {'=None, '.join(PACKED)}=None"
     dropout = {"dropout": lambda m: m.dropout if m.training else 0.0}
     for kind, layer, cell in (
         ("lstm", nn.LSTM, nn.LSTMCell),
         ("gru", nn.GRU, nn.GRUCell),
         ("rnn", nn.RNN, nn.RNNCell),
     ):
-        yield ModuleForm(layer, kind, "input, hx=None", attributes=dropout, opaque=True)
+        yield ModuleForm(layer, kind, packed, attributes=dropout, opaque=True)
         yield ModuleForm(cell, f"{kind}_cell", "input, hx=None", opaque=True)
     attention = {
         "bias": lambda m: m.in_proj_bias is not None,
@@ -499,7 +512,9 @@ def _module(name: str, form: ModuleForm) -> NamedOperator:
         constructed = _needed(KINDS[form.kind].signature)
     without = _NOT_CONSTRUCTED | taken.keys()
     kept = {n: needed for n, needed in constructed.items() if n not in without}
-    return NamedOperator(name, "module", form.module, kept, taken)
+    return NamedOperator(
+        name, "module", form.module, kept, {n: v for n, v in taken.items() if n not in PACKED}
+    )
 
 
 def _function(name: str, form: FunctionForm) -> NamedOperator:

@@ -161,6 +161,17 @@ def _norm(input: Tensor, ord: Any = None, dim: Any = None, **kwargs: Any) -> Bou
     return "vector_norm", arguments | {"keepdim": keepdim, "dtype": dtype}
 
 
+def _sequences(kind: str, input: Tensor, sizes: Tensor, *rest: Any) -> Bound:
+    return kind, dict(zip(SEQUENCES[kind], (input, sizes.tolist(), *rest), strict=True))
+
+
+# torch takes the second, how many steps or sequences, as a tensor on the CPU
+SEQUENCES = {
+    "pack_padded_sequence": ("input", "lengths", "batch_first"),
+    "pad_packed_sequence": (
+        *("input", "batch_sizes", "batch_first", "padding_value", "total_length"),
+    ),
+}
 _CASTS = {
     "float": torch.float32,
     "double": torch.float64,
@@ -184,6 +195,7 @@ OVERLOADS: Mapping[Callable[..., Any], Callable[..., Bound]] = {
     torch.std_mean: partial(_deviation, "std_mean"),
     torch.var_mean: partial(_deviation, "var_mean"),
     torch.linalg.norm: _norm,
+    **{getattr(torch, f"_{kind}"): partial(_sequences, kind) for kind in SEQUENCES},
     Tensor.to: _to,
     Tensor.type: _type,
     Tensor.type_as: lambda input, other: ("to", {"input": input, "dtype": other.dtype}),
@@ -263,6 +275,8 @@ _local_scalar_dense = item(input)
 torchvision::nms = nms(boxes, scores, iou_threshold)
 torchvision::roi_align = roi_align(input, boxes, spatial_scale, output_height, output_width,
     sampling_ratio, aligned)
+torchvision::deform_conv2d = deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w,
+    pad_h, pad_w, dilation_h, dilation_w, _groups, _offset_groups, use_mask)
 alias detach_ lift_fresh = detach(input)
 lift_fresh_copy = clone(input)
 _unsafe_view _reshape_alias = view(input, shape, _stride=None)
@@ -602,4 +616,10 @@ def _bind_custom(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     if kind == "roi_align":
         size = (arguments.pop("output_height"), arguments.pop("output_width"))
         arguments["output_size"] = size
+    if kind == "deform_conv2d":
+        if not arguments.pop("use_mask"):
+            arguments["mask"] = None  # the given argument is a placeholder
+        for target, source in (("stride", "stride"), ("padding", "pad"), ("dilation", "dilation")):
+            pair = (arguments.pop(f"{source}_h"), arguments.pop(f"{source}_w"))
+            arguments[target] = pair
     return kind, arguments

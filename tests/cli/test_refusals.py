@@ -25,7 +25,7 @@ harvest                                 | Missing argument
 predict                                 | Missing argument 'MODEL'
 harvest ''                              | the name of a model is empty
 harvest resnet81                        | unknown model 'resnet81'
-predict nobody/nothing                  | opdb show models has all names
+predict nobody/nothing                  | nothing is downloaded from a hub
 predict -b 1 2                          | no model is named
 show deadbeef                           | no configuration has a key that begins with 'deadbeef'
 compare                                 | no model is named, nor another database
@@ -166,7 +166,7 @@ train mlp.yml --csv no/such/folder.csv  | there is no folder
 train mlp.yml --plot m.svg              | figures are PNG files
 sweep tests.sweep.models:small --sizes 16 --output-dir /dev/null/here --device cpu | cannot be made
 roofline resnet50 --csv same --html same                    | same: named for two results
-export text.sqlite                      | text.sqlite is a file
+export text.sqlite                      | cannot write the set into text.sqlite: File exists
 export /proc/opdb --db small.sqlite     | cannot write the set into /proc/opdb
 import nowhere                          | nowhere does not exist
 import folder --db new.sqlite           | set.sqlite.xz is missing

@@ -8,6 +8,7 @@ import torch
 from opdb.errors import UnsupportedError
 from opdb.operators import NoNotes, build, describe_module
 from tests.operators.calls import CALLS, MODULES, Tensors
+from tests.operators.test_packed import LAYERS, described, packed
 from tests.operators.test_round_trip import facts
 from tests.operators.watching import watch
 
@@ -33,4 +34,12 @@ def test_a_module_runs(name: str) -> None:
     with torch.no_grad():
         expected = facts(module(*inputs))
     assert facts(built.with_fresh_weights()()) == expected
+    torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_of_a_packed_sequence_runs(name: str) -> None:
+    configuration = described(LAYERS[name], packed((1, 0, 2)))
+    built = build(configuration, form="module", device="cuda")
+    assert facts(built.with_fresh_weights()()) == facts(build(configuration, form="module")())
     torch.cuda.synchronize()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import rnn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -20,6 +21,7 @@ from opdb.models import load
 from opdb.operators import is_metadata
 from opdb.records import Configuration
 from opdb.spec import ModelSpec
+from tests.harvest.oracle import Opinion
 from tests.operators.calls import CALLS, Tensors
 from tests.own import model
 
@@ -209,3 +211,24 @@ def test_a_call_that_works_is_missing(
     function: Callable[[nn.Linear, Any, Any], Any], name: str, device: str
 ) -> None:
     assert recorded(function, device).unsupported == {name: 1}
+
+
+@model(
+    *((3, 7, 8), lambda: torch.tensor([3, 7, 1])),
+    layer=lambda: nn.LSTM(8, 16, batch_first=True),
+)
+def packed(m: Any, x: Tensor, n: Tensor) -> Tensor:
+    rows = rnn.pack_padded_sequence(x, n.cpu(), batch_first=True, enforce_sorted=False)
+    return rnn.pad_packed_sequence(m.layer(rows)[0], batch_first=True)[0]
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_packed_sequences_are_described(device: str) -> None:
+    opinion = Opinion(ModelSpec(f"{__name__}:packed"), device)
+    recorder = opinion.recorder
+    assert recorder.unsupported == {} and opinion.oracle.faults() == []
+    found = {c.configuration.kind: c.configuration for c in recorder.calls}
+    assert KINDS["lstm"].flops(found["lstm"]) == 33_792
+    assert found["lstm"].parameters["batch_sizes"] == [3, 2, 2, 1, 1, 1, 1]
+    assert found["pack_padded_sequence"].parameters["lengths"] == [7, 3, 1]
+    assert found["pad_packed_sequence"].parameters["batch_sizes"] == [3, 2, 2, 1, 1, 1, 1]

@@ -296,6 +296,12 @@ CALLS: dict[str, Callable[[Tensors], Any]] = {
     "roll": lambda t: torch.roll(t.x, shifts=(-1, -2), dims=(2, 3)),
     "flip": lambda t: t.x.flip(1),
     "flip torch": lambda t: torch.flip(t.x, dims=[2, 3]),
+    "pack_padded_sequence": lambda t: torch._pack_padded_sequence(
+        t.b, torch.tensor([4, 2, 1]), True
+    ),
+    "pad_packed_sequence": lambda t: torch._pad_packed_sequence(
+        t.m, torch.tensor([2, 1, 1]), True, 0.5, 4
+    ),
     "pad_sequence": lambda t: nn.utils.rnn.pad_sequence([t.m, t.m[:2]]),
     "is_all_true": lambda t: torch._is_all_true(t.flag),
     "repeat": lambda t: t.v.repeat(3, 1),

@@ -161,7 +161,6 @@ class Cudnn:
             self._library = ctypes.CDLL(name)
             self._functions = {each: self._declared(each) for each in _FUNCTIONS}
             self._words = self._library.cudnnGetErrorString
-            self.version = int(self._library.cudnnGetVersion())
         except (OSError, AttributeError) as error:
             raise CannotMeasureError(
                 f"cuDNN 9 cannot be used here, so no algorithm of it can be forced: {error}; "

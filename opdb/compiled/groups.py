@@ -80,7 +80,7 @@ def harvest_compiled(request: ModelSpec, workload: Workload, device: str, slug: 
     return replace(
         workload,
         source_version=f"{workload.source_version}, torch {torch.__version__}",
-        calls=tuple(_shared(calls)),
+        calls=tuple(calls),
         containers=0,
         foreign_leaves={},
         unsupported=dict(unsupported),
@@ -127,11 +127,6 @@ def _own_calls(outside: Sequence[Outside], workload: Workload) -> Iterator[Call 
         else:
             yield None
         reached[place] += 1
-
-
-def _shared(calls: list[Call]) -> list[Call]:
-    known: dict[tuple[str, str], Call] = {}
-    return [known.setdefault((each.configuration.key, each.form), each) for each in calls]
 
 
 # From a graph that a compiler fused to the calls it is made of: fused groups, each by itself.

@@ -15,6 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
+from pkgutil import resolve_name
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -299,29 +302,24 @@ def steps_of_pass(
         NotCompiledError: each pass is compiled anew.
     """
     made: list[Lowered] = []
-    with _names():
-        from torch._functorch import config as functorch
-        from torch._functorch.aot_autograd import (  # type: ignore[attr-defined]
-            make_boxed_func,
-        )
-        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+    names = _inductor()
 
     def inner(graph: GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
         entered = f"{_INSIDE}{len(made)}"
-        made.append(_lowered(compile_fx_inner, graph, inputs, options))
+        made.append(_lowered(names.compile_fx_inner, graph, inputs, options))
 
         def run(*given: Any) -> Any:
             with record_function(entered):
                 return graph.forward(*given)
 
-        return make_boxed_func(run)
+        return names.make_boxed_func(run)
 
     def backend(graph: GraphModule, inputs: list[Any]) -> Any:
-        return compile_fx(graph, inputs, inner_compile=inner)
+        return names.compile_fx(graph, inputs, inner_compile=inner)
 
     torch.compiler.reset()
     try:
-        with compiling(), torch.no_grad(), functorch.patch(enable_autograd_cache=False):
+        with compiling(), torch.no_grad(), names.functorch.patch(enable_autograd_cache=False):
             run = torch.compile(module, backend=backend, dynamic=False)
             run(*args, **kwargs)
             return _settled(lambda: run(*args, **kwargs), made)
@@ -439,12 +437,10 @@ def compiled(
         CannotMeasureError: this version of torch does not let it, the disk is full, or this machine
             lacks what compiling takes.
     """
-    with _names():
-        from torch._inductor.compile_fx import compile_fx_inner
-
+    names = _inductor()
     try:
         with torch.no_grad(), _layouts(layout_optimized):
-            found: Compiled = compile_fx_inner(graph, list(inputs), **_options())
+            found: Compiled = names.compile_fx_inner(graph, list(inputs), **_options())
     except Exception as error:  # a compiler's inside may raise anything
         if full := no_room(error):
             raise CannotMeasureError(
@@ -464,10 +460,7 @@ def entered(module: nn.Module, given: Tensor) -> Callable[[Tensor], Any]:
     Raises:
         CannotMeasureError: this version of torch does not let it.
     """
-    with _names():
-        from torch._functorch import config as functorch
-        from torch._inductor.compile_fx import compile_fx
-
+    names = _inductor()
     output = torch.empty_like(given)  # no tensor can be made while a graph is compiled
 
     def inner(_: GraphModule, __: Sequence[Any], **___: Any) -> Any:
@@ -479,10 +472,10 @@ def entered(module: nn.Module, given: Tensor) -> Callable[[Tensor], Any]:
         return run
 
     def backend(graph: GraphModule, inputs: list[Any]) -> Any:
-        return compile_fx(graph, inputs, inner_compile=inner)
+        return names.compile_fx(graph, inputs, inner_compile=inner)
 
     compiled_module = torch.compile(module, backend=backend, dynamic=False)
-    with compiling(), torch.no_grad(), functorch.patch(enable_autograd_cache=False):
+    with compiling(), torch.no_grad(), names.functorch.patch(enable_autograd_cache=False):
         compiled_module(given)
     return compiled_module
 
@@ -498,24 +491,19 @@ def keep_layouts(returned: Node, outputs: int) -> None:
 @contextmanager
 def _layouts(optimized: bool | None) -> Iterator[None]:
     """Have convolutions brought to channels last, or not; None: as inductor decides for a graph."""
-    with _names():
-        from torch._inductor import config
     switches: dict[str, bool] = {}
     if optimized is not None:
         switches = {"layout_optimization": optimized, "force_layout_optimization": optimized}
-    with config.patch(switches):
+    with _inductor().config.patch(switches):
         yield
 
 
 def _options() -> dict[str, Any]:
-    with _names():
-        from torch._inductor.utils import BoxedBool
-
-    return {"cudagraphs": BoxedBool(False), "is_inference": True}
+    return {"cudagraphs": _inductor().BoxedBool(False), "is_inference": True}
 
 
 @contextmanager
-def _names() -> Iterator[None]:
+def _shown() -> Iterator[None]:
     """Say in one message that inductor has other names than those used here.
 
     Raises:
@@ -530,6 +518,29 @@ def _names() -> Iterator[None]:
         ) from error
 
 
+_NAMES = {
+    "functorch": "torch._functorch.config",
+    "make_boxed_func": "torch._functorch.aot_autograd:make_boxed_func",
+    "config": "torch._inductor.config",
+    "ir": "torch._inductor.ir",
+    "compile_fx": "torch._inductor.compile_fx:compile_fx",
+    "compile_fx_inner": "torch._inductor.compile_fx:compile_fx_inner",
+    "WeakDep": "torch._inductor.dependencies:WeakDep",
+    "GraphLowering": "torch._inductor.graph:GraphLowering",
+    "ExternKernelSchedulerNode": "torch._inductor.scheduler:ExternKernelSchedulerNode",
+    "NopKernelSchedulerNode": "torch._inductor.scheduler:NopKernelSchedulerNode",
+    "BoxedBool": "torch._inductor.utils:BoxedBool",
+    "V": "torch._inductor.virtualized:V",
+}
+
+
+@cache
+def _inductor() -> Any:
+    """Return the names of inductor that are used here; importing them takes seconds."""
+    with _shown():
+        return SimpleNamespace(**{name: resolve_name(where) for name, where in _NAMES.items()})
+
+
 def _lowered(
     compile_inner: Callable[..., Any],
     graph: GraphModule,
@@ -542,13 +553,9 @@ def _lowered(
         given = [node for node in graph.graph.nodes if node.op == "placeholder"]
         weights = frozenset(given[i] for i in static)
         return Lowered(graph, (), {}, {}, {}, {}, weights, {}, layout_optimized=False)
-    with _names():
-        from torch._inductor import config
-        from torch._inductor.graph import GraphLowering
-        from torch._inductor.virtualized import V
-
-        lowering: Any = GraphLowering
-        run_node = lowering.run_node
+    names = _inductor()
+    lowering = names.GraphLowering
+    run_node = lowering.run_node
     values: dict[Node, Any] = {}
     seen: list[Lowered] = []
 
@@ -557,13 +564,13 @@ def _lowered(
         return value
 
     def fused(nodes: Sequence[Any]) -> Sequence[Any]:
-        with _names():
-            seen.append(_read(V.graph, values, nodes, static))
+        with _shown():
+            seen.append(_read(names.V.graph, values, nodes, static))
         raise _FusedError
 
     lowering.run_node = noting
     try:
-        with config.patch(_post_fusion_custom_pass=fused, fx_graph_cache=False):
+        with names.config.patch(_post_fusion_custom_pass=fused, fx_graph_cache=False):
             compile_inner(graph, inputs, **options)
     except Exception:  # inductor wraps the error that breaks it off, in a way of each version's
         if not seen:
@@ -620,18 +627,17 @@ def _kernel(node: Any, changed: Mapping[str, str]) -> Kernel:
             name = changed[name]
         return name
 
-    with _names():
-        from torch._inductor.dependencies import WeakDep
-        from torch._inductor.scheduler import ExternKernelSchedulerNode, NopKernelSchedulerNode
-
+    names = _inductor()
     sort = GENERATED
-    if isinstance(node, ExternKernelSchedulerNode):
+    if isinstance(node, names.ExternKernelSchedulerNode):
         sort = EXTERN
-    elif isinstance(node, NopKernelSchedulerNode):
+    elif isinstance(node, names.NopKernelSchedulerNode):
         sort = NOTHING
     # A kernel that must only run after another depends on it weakly, and reads nothing of it.
     steps = node.get_nodes()
-    depends = [d for step in steps for d in step.read_writes.reads if not isinstance(d, WeakDep)]
+    depends = [
+        d for step in steps for d in step.read_writes.reads if not isinstance(d, names.WeakDep)
+    ]
     reads = frozenset(named(each.name) for each in depends)
     writes = dict.fromkeys(named(buffer.get_name()) for buffer in node.get_outputs())
     given = [each for step in steps for each in step.node.inputs] if sort == EXTERN else []
@@ -641,8 +647,7 @@ def _kernel(node: Any, changed: Mapping[str, str]) -> Kernel:
 
 def _is_stepless(given: Any) -> bool:
     """Return whether a view has a stride of 0 along a dimension of one element."""
-    from torch._inductor import ir
-
+    ir = _inductor().ir
     if not isinstance(given, ir.ReinterpretView):
         return False
     return any(n == 1 and s == 0 for n, s in zip(given.get_size(), given.get_stride(), strict=True))
@@ -650,8 +655,7 @@ def _is_stepless(given: Any) -> bool:
 
 def _buffer_of(value: Any, *, views: bool) -> str | None:
     """Return the buffer that a value fills, or with `views` lies in; None where it has none."""
-    from torch._inductor import ir
-
+    ir = _inductor().ir
     boxes = (ir.TensorBox, ir.StorageBox, ir.BaseView) if views else (ir.TensorBox, ir.StorageBox)
     while isinstance(value, boxes):
         value = value.data
@@ -670,7 +674,6 @@ def _layout(held: Any) -> Layout | None:
 
 
 def _lies_in(held: Any) -> str | None:
-    from torch._inductor import ir
-
+    ir = _inductor().ir
     layout = getattr(held, "layout", None)
     return _buffer_of(layout.view, views=True) if isinstance(layout, ir.NonOwningLayout) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -215,9 +215,7 @@ RUNS: Table[MeasuredRun] = Table(
     Column("energy_j", lambda row: row.energy_j, title="energy", unit="J"),
     Column("power_w", lambda row: row.cost and row.cost.power_w, title="power", unit="W"),
     Column("clock_hz", lambda row: row.cost and row.cost.clock_hz),
-    Column(
-        "host_slowdown", lambda row: row.cost and row.cost.slowdown and asdict(row.cost.slowdown)
-    ),
+    Column("host_slowdown", lambda row: row.cost and row.cost.slowdown),
     Column("peak_memory_bytes", lambda row: row.run.peak_memory_bytes),
     Column("layers", lambda row: row.run.layers),
     Column(

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Annotated, Any, TypeAlias
 
@@ -418,10 +418,7 @@ MEASURED: Table[lazy.predictor.Answer] = Table(
     Column("inside_interval_energy", lambda row: row.inside_energy),
     Column("repeat_spread", lambda row: row.measured and row.measured.spread),
     Column("flags", lambda row: row.measured and list(row.measured.flags)),
-    Column(
-        "host_slowdown",
-        lambda row: row.measured and row.measured.slowdown and asdict(row.measured.slowdown),
-    ),
+    Column("host_slowdown", lambda row: row.measured and row.measured.slowdown),
 )
 
 

@@ -186,7 +186,7 @@ RUNS: Table[lazy.predictor.Answer] = Table(
     Column("inside_interval_time", lambda answer: inside(answer, "time")),
     Column("inside_interval_energy", lambda answer: inside(answer, "energy")),
     Column("repeat_spread", lambda answer: _truth(answer).spread),
-    Column("host_slowdown", lambda answer: _asdict(_truth(answer).slowdown)),
+    Column("host_slowdown", lambda answer: _truth(answer).slowdown),
     Column("flags", lambda answer: list(_truth(answer).flags)),
 )
 

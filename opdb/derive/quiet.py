@@ -13,7 +13,6 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from opdb.records import Call, Form, HostVisit
@@ -98,32 +97,14 @@ def quiet_rounds_s(visits: Iterable[HostVisit]) -> dict[CallForm, list[tuple[flo
     return dict(found)
 
 
-@dataclass(frozen=True)
-class Slowdown:
-    """How many times as long as in quiet moments the host took: at the median, and its range.
+def host_slowdown(blocks_s: Sequence[float]) -> float | None:
+    """Return how many times as long as in quiet moments the host took at the median of blocks.
 
-    `low` and `high` are the 5th and 95th percentiles of all blocks.
+    None below `LEAST_BLOCKS`.
     """
-
-    median: float
-    low: float
-    high: float
-
-    @property
-    def words(self) -> str:
-        return (
-            f"{self.median:.2f} times as long as in quiet moments "
-            f"({self.low:.2f} to {self.high:.2f} from one moment to another)"
-        )
-
-
-def host_slowdown(blocks_s: Sequence[float]) -> Slowdown | None:
-    """Return how much slower than quiet the host was over blocks; None below `LEAST_BLOCKS`."""
     if len(blocks_s) < LEAST_BLOCKS:
         return None
-    quiet_s = quiet_time_s(blocks_s)
-    cuts = statistics.quantiles(blocks_s, n=20, method="inclusive")
-    return Slowdown(statistics.median(blocks_s) / quiet_s, cuts[0] / quiet_s, cuts[-1] / quiet_s)
+    return statistics.median(blocks_s) / quiet_time_s(blocks_s)
 
 
 LEAST_SHARE = 0.8

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opdb.derive.costs import call_times_s, quantity_of, stretch_power_w
-from opdb.derive.quiet import HELD_UP, LEAST_BLOCKS, Slowdown, blocks_s, host_slowdown, quiet_time_s
+from opdb.derive.quiet import HELD_UP, LEAST_BLOCKS, blocks_s, host_slowdown, quiet_time_s
 from opdb.derive.statistics import Typical, three_sigma_mean
 from opdb.records import ModelRun, Quantity, Stretch, Workload
 
@@ -32,7 +32,7 @@ class RunCost:
     clock_hz: float | None
     spread: float
     flags: tuple[str, ...]
-    slowdown: Slowdown | None = None
+    slowdown: float | None = None
 
     @property
     def is_uneven(self) -> bool:

@@ -73,14 +73,14 @@ def rank(
 
     `seconds` is what each costs; `first` those that come first in any case, and are never dropped.
     """
+    gains = _Gains(demands, seconds)
     pinned = [key for key in dict.fromkeys(first) if key in seconds]
-    greedy = _Greedy(demands, seconds, cheapest(demands, seconds))
-    steps = [SurveyStep(key, greedy.gain(key), seconds[key]) for key in pinned]
+    steps = [SurveyStep(key, gains.of(key), seconds[key]) for key in pinned]
     for key in pinned:
-        greedy.take(key)
-    while (found := greedy.next()) is not None:
-        steps.append(SurveyStep(found, greedy.gain(found), seconds[found]))
-        greedy.take(found)
+        gains.take(key)
+    while seconds and (found := gains.largest()) is not None:
+        steps.append(SurveyStep(found, gains.of(found), seconds[found]))
+        gains.take(found)
     kept = _needed(demands, steps, set(pinned))
     return [step for step in steps if step.key in kept]
 
@@ -129,76 +129,57 @@ def _constraints(
     return rows, bounds
 
 
-class _Greedy:
-    """The gain of every configuration, kept up as others are taken.
+class _Gains:
+    """What every configuration brings to the demands, kept up as configurations are taken.
 
-    Candidates go before all else. A demand's shares are a matrix, a row for each configuration and
-    a column for each quantity.
+    The shares that a demand has of it are a matrix: a row for each configuration, a column for each
+    quantity. What the cheapest cover wants goes before all else.
     """
 
-    def __init__(
-        self, demands: Sequence[Demand], seconds: Mapping[str, float], candidates: Iterable[str]
-    ) -> None:
+    def __init__(self, demands: Sequence[Demand], seconds: Mapping[str, float]) -> None:
         self._keys = list(seconds)
         self._place = {key: number for number, key in enumerate(self._keys)}
-        self._seconds = np.array([seconds[key] for key in self._keys])
-        self._gains = np.zeros(len(self._keys))
+        self._seconds = np.array(list(seconds.values()))
         self._left = np.ones(len(self._keys), dtype=bool)
-        self._open = np.zeros(len(self._keys), dtype=bool)
-        self._open[[self._place[key] for key in candidates]] = True
-        self._of: dict[str, list[tuple[_Lacking, int]]] = defaultdict(list)
+        wanted = cheapest(demands, seconds)
+        self._wanted = np.isin(np.arange(len(self._keys)), [self._place[key] for key in wanted])
+        self._lacks = [np.array(short_of(demand, demand.have)) for demand in demands]
+        self._shares = []
         for demand in demands:
-            useful = [k for k, shares in demand.shares.items() if k in self._place and any(shares)]
-            if not useful:
-                continue
-            places = np.array([self._place[key] for key in useful])
-            shares = np.array([demand.shares[key] for key in useful])
-            lacking = _Lacking(places, shares, np.array(short_of(demand, demand.have)))
-            self._gains[places] += lacking.worth
-            for row, key in enumerate(useful):
-                self._of[key].append((lacking, row))
+            nothing = (0.0,) * len(demand.have)
+            self._shares.append(np.array([demand.shares.get(key, nothing) for key in self._keys]))
+        self._worths = [self._worth(number) for number in range(len(demands))]
+        self._gains = sum(self._worths, np.zeros(len(self._keys)))
 
-    def gain(self, key: str) -> float:
+    def of(self, key: str) -> float:
         place = self._place[key]
         return max(0.0, float(self._gains[place] / self._seconds[place]))
 
-    def next(self) -> str | None:
+    def largest(self) -> str | None:
         """Return the configuration that brings most; None where none brings anything."""
-        if not self._keys:
-            return None
         values = np.where(self._left, self._gains / self._seconds, 0.0)
-        for some in (np.where(self._open, values, 0.0), values):
+        for some in (np.where(self._wanted, values, 0.0), values):
             best = int(np.argmax(some))
             if some[best] > EPSILON:
                 return self._keys[best]
         return None
 
     def take(self, key: str) -> None:
-        self._left[self._place[key]] = False
-        for lacking, row in self._of[key]:
-            if lacking.lacks.any():
-                self._gains[lacking.places] += lacking.without(row)
+        place = self._place[key]
+        self._left[place] = False
+        for number, (lacks, shares) in enumerate(zip(self._lacks, self._shares, strict=True)):
+            if lacks.any() and shares[place].any():
+                rest = lacks - shares[place]
+                self._lacks[number] = np.where(rest > EPSILON, rest, 0.0)
+                shares[place] = 0.0
+                before, self._worths[number] = self._worths[number], self._worth(number)
+                self._gains += self._worths[number] - before
 
-
-class _Lacking:
-    """What a demand lacks of each quantity, and what each of its configurations brings of that."""
-
-    def __init__(self, places: Numbers, shares: Numbers, lacks: Numbers) -> None:
-        self.places, self._shares, self.lacks = places, shares, lacks
-        self.worth = self._worth()
-
-    def without(self, row: int) -> Numbers:
-        """Take a configuration's shares off what is lacking; return by how much worths change."""
-        rest = self.lacks - self._shares[row]
-        self.lacks = np.where(rest > EPSILON, rest, 0.0)
-        self._shares[row] = 0.0
-        before, self.worth = self.worth, self._worth()
-        return self.worth - before
-
-    def _worth(self) -> Numbers:
-        short = self.lacks > 0
-        lacks = self.lacks[short]
-        parts = np.minimum(self._shares[:, short], lacks) / lacks**IMPATIENCE
+    def _worth(self, number: int) -> Numbers:
+        """Return what each configuration brings of what a demand lacks."""
+        short = self._lacks[number] > 0
+        lacks = self._lacks[number][short]
+        parts = np.minimum(self._shares[number][:, short], lacks) / lacks**IMPATIENCE
         worth: Numbers = parts.sum(axis=1)
         return worth
 

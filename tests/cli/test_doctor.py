@@ -313,8 +313,8 @@ def test_predict_says_how_slow_the_host_was_when_a_pass_was_measured(
     asked = "predict", "resnet18", "-b", 1, "--mode", "eager"
     found = opdb.json(*asked)
     slowdown = found["measured"]["host_slowdown"]
-    assert 0.9 < slowdown["low"] <= slowdown["median"] <= slowdown["high"] < 3
+    assert 0.9 < slowdown < 3
     [line] = [line for line in opdb(*asked).out.splitlines() if line.startswith("host: ")]
-    assert f"it took {slowdown['median']:.2f} times as long as in quiet moments (" in line
+    assert f"it took {slowdown:.2f} times as long as in quiet moments" in line
     graph = opdb("predict", "resnet18", "-b", 1, "--mode", "graph")
     assert "host: " not in graph.out

@@ -51,14 +51,8 @@ def test_quiet_times_of_two_samples_agree_where_their_medians_do_not() -> None:
 def test_how_much_slower_a_host_was_than_in_its_quiet_tenth() -> None:
     blocks_s = [2.0] * 10 + [3.0] * 60 + [5.0] * 30
     found = host_slowdown(blocks_s)
-    assert (found.median, found.low, found.high) == (1.5, 1.0, 2.5)
+    assert found == 1.5
     assert round(QUIET_SHARE * len(blocks_s)) == 10
-
-
-def test_the_range_of_a_slowdown_is_from_the_5th_to_the_95th_percentile() -> None:
-    found = host_slowdown([float(n) for n in range(101)])
-    quiet = statistics.fmean(range(11))
-    assert (found.low, found.median, found.high) == (5 / quiet, 50 / quiet, 95 / quiet)
 
 
 def moment(
@@ -114,8 +108,7 @@ def test_a_runs_time_is_quiet_and_its_median_that_of_all_blocks() -> None:
     cost = run_cost([run(2.0, 2.0, 2.0)])
     assert cost.time_s.mean == pytest.approx(PASS_S)
     assert cost.time_s.median == pytest.approx(2 * PASS_S)
-    assert cost.slowdown.median == pytest.approx(2.0)
-    assert "2.00 times as long as in quiet moments" in cost.slowdown.words
+    assert cost.slowdown == pytest.approx(2.0)
     older = run_cost([replace(run(2.0, 2.0, 2.0), facts={})])
     assert older.slowdown is None
     assert older.time_s.mean == pytest.approx(1.8 * PASS_S)

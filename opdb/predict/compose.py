@@ -278,7 +278,7 @@ def inputs_in_pass(pass_: Pass, inputs: PredictionInputs) -> PredictionInputs:
 def compose_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Prediction:
     """Predict one pass; a sum that lacks a part has no interval.
 
-    `inputs` are as `inputs_in_pass` returns them; `inputs.peer_ratios` widen the intervals.
+    `inputs` are as `inputs_in_pass` returns them; `inputs.peers` widen the intervals.
     """
     sum_ = PassSum(pass_, mode, inputs)
     shares = _shares(sum_)
@@ -319,7 +319,7 @@ def compose_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Predictio
         lacking=tuple(s for s in uncosted if s.launches),
         dark=dark,
         estimated=estimated,
-        notes=notes if inputs.peer_ratios.time else (*notes, PRIOR),
+        notes=notes if any(not peer.waits for peer in inputs.peers or ()) else (*notes, PRIOR),
         total=sum_,
     )
     return _with_intervals(found, inputs)
@@ -339,9 +339,11 @@ def _shares(sum_: PassSum) -> list[Share]:
 
 
 def _with_intervals(found: Prediction, inputs: PredictionInputs) -> Prediction:
-    sum_, ratios = found.total, inputs.peer_ratios
+    sum_, peers = found.total, inputs.peers or ()
     if found.time_s is not None and found.time_complete:
-        error = model_error(TIME_ERROR, sum_.kernel_s, ratios.time)
+        # A pass that waits for its host says nothing of the device's time.
+        times = [(each.time, each.kernel_s) for each in peers if not each.waits]
+        error = model_error(TIME_ERROR, sum_.kernel_s, times)
         low, high = _interval(found.time_s, sum_.widths_time, error)
         found = replace(found, time_interval_s=(low, high))
         if found.time_s and max(sum_.host_widths_s) >= UNEVEN * found.time_s:
@@ -352,7 +354,8 @@ def _with_intervals(found: Prediction, inputs: PredictionInputs) -> Prediction:
             )
             found = replace(found, notes=(*found.notes, said))
     if found.energy_j is not None and found.complete:
-        error = model_error(ENERGY_ERROR, sum_.kernel_s, ratios.energy)
+        energies = [(e.energy, e.kernel_s) for e in peers if e.energy is not None]
+        error = model_error(ENERGY_ERROR, sum_.kernel_s, energies)
         interval_j = _interval(found.energy_j, sum_.widths_energy, error)
         found = replace(found, energy_interval_j=interval_j)
     return found
@@ -513,10 +516,10 @@ class PassSum:
         The host is faster or slower by the same factor in all calls; a pass is never shorter than
         its device time.
         """
-        ratios = self.inputs.host_ratios
-        if ratios is None or is_one_graph(self.mode) or self.inputs.device.type == "cpu":
+        peers = self.inputs.peers
+        if peers is None or is_one_graph(self.mode) or self.inputs.device.type == "cpu":
             return 0.0, 0.0
-        slower = math.exp(host_error(ratios))
+        slower = math.exp(host_error([each.time for each in peers if each.waits]))
         shorter_s, longer_s = (self.time_at(self.share, by) for by in (1 / slower, slower))
         return self.time_s - shorter_s, longer_s - self.time_s
 

@@ -56,12 +56,8 @@ PRIOR_HOST_ERROR = 0.1
 and that belief weighs as much as four runs."""
 
 
-@dataclass(frozen=True)
-class PeerRatio:
-    """Predicted / measured of another model's run, and the mean time of its kernels (seconds)."""
-
-    ratio: float
-    kernel_s: float | None = None
+PeerRatio = tuple[float, float | None]
+"""Predicted / measured of another model's run, and the mean time of its kernels (seconds)."""
 
 
 def sum_half_width(parts: Iterable[tuple[int, Quantity]]) -> float:
@@ -98,9 +94,9 @@ def model_error(expected: ModelError, kernel_s: float | None, peers: Sequence[Pe
     """
     unit = t95(TAIL_DEGREES)
     squares = [
-        (unit * math.log(peer.ratio) / expected.half_width(peer.kernel_s)) ** 2
-        for peer in peers
-        if peer.ratio > 0
+        (unit * math.log(ratio) / expected.half_width(of_kernel_s)) ** 2
+        for ratio, of_kernel_s in peers
+        if ratio > 0
     ]
     return _scale(squares) * expected.half_width(kernel_s)
 
@@ -120,12 +116,7 @@ def host_error(ratios: Sequence[float]) -> float:
     `ratios` are predicted / measured times of passes that wait for their host: it issued the calls
     at one moment and was timed at another. They are joined with the prior belief.
     """
-    degrees, variance = _spread_about_one(ratios, PRIOR_HOST_ERROR)
-    return t95(degrees) * math.sqrt(variance)
-
-
-def _spread_about_one(ratios: Sequence[float], prior: float) -> tuple[float, float]:
-    """Return degrees of freedom and variance of logarithms about 0, a prior joined in."""
     errors = [math.log(ratio) for ratio in ratios if ratio > 0]
     degrees = PRIOR_DEGREES + len(errors)
-    return degrees, (PRIOR_DEGREES * prior**2 + sum(e * e for e in errors)) / degrees
+    variance = (PRIOR_DEGREES * PRIOR_HOST_ERROR**2 + sum(e * e for e in errors)) / degrees
+    return t95(degrees) * math.sqrt(variance)

@@ -33,11 +33,9 @@ from opdb.predict.compose import (
     inputs_in_pass,
 )
 from opdb.predict.generation import Interpolated, between, in_part_between, read_bytes, standing
-from opdb.predict.intervals import PeerRatio
 from opdb.predict.timeline import (
     EstimatedCosts,
     Pass,
-    PeerRatios,
     PredictionInputs,
     is_one_graph,
 )
@@ -387,9 +385,8 @@ class Predictor(BoardData):
             run = None if self.algorithm else self.measured_in(mode).get(workload.key)
             board = self._best_board(workload) if run is None else run.board
         basis = self.full_basis(workload, board, learned=self._estimates)
-        ratios, host_ratios = self._peers.evidence(workload, mode)
         inputs = self.in_mode(basis.inputs, basis.pass_, mode)
-        inputs = replace(inputs, peer_ratios=ratios, host_ratios=host_ratios)
+        inputs = replace(inputs, peers=self._peers.evidence(workload, mode))
         found = compose_pass(basis.pass_, mode, inputs)
         found = replace(found, workload=workload, notes=(*found.notes, *basis.notes))
         measured = (key for key in inputs.brought if not inputs.costs[key].is_estimated)
@@ -666,13 +663,11 @@ class Peers:
         self._as_learned = as_learned
         self._weighted_calls = cache(weighted_calls)
 
-    def evidence(self, workload: Workload, mode: Mode) -> tuple[PeerRatios, tuple[float, ...]]:
-        """Compare predictions of the other models most like a workload with their measured runs.
+    def evidence(self, workload: Workload, mode: Mode) -> list[RunRatio]:
+        """Return what measured runs of the other models most like a workload show of sums.
 
-        Returns what they showed of sums, and predicted / measured times of passes that wait for
-        their host. A model of which a part is missing or not described says nothing of a sum. A
-        pass that waits for its host says nothing of the device's time; of energy it shows how far
-        the sum is off, had the pass taken the measured time.
+        A model of which a part is missing or not described says nothing. Of energy a pass that
+        waits for its host shows how far the sum is off, had the pass taken the measured time.
         """
         others = self.of(workload, mode)
         known: dict[str, RunRatio | None] = {}
@@ -681,11 +676,7 @@ class Peers:
             if each.key in stored:
                 known[each.key] = stored[each.key]
         known |= self._compared([each for each in others if each.key not in known], mode)
-        shown = [found for each in others if (found := known[each.key]) is not None]
-        time = [PeerRatio(each.time, each.kernel_s) for each in shown if not each.waits]
-        energy = [PeerRatio(e.energy, e.kernel_s) for e in shown if e.energy is not None]
-        host = [each.time for each in shown if each.waits]
-        return PeerRatios(tuple(time), tuple(energy)), tuple(host)
+        return [found for each in others if (found := known[each.key]) is not None]
 
     def ratios(self, modes: Iterable[Mode]) -> RunRatios:
         """Return what every measured run in some modes shows, one of each workload."""

@@ -13,7 +13,6 @@ from typing import Protocol, TypeGuard
 from opdb.derive.boards import Factors
 from opdb.kinds import get_kind
 from opdb.memory import bytes_moved, is_kept, touched_bytes, weight_bytes
-from opdb.predict.intervals import PeerRatio
 from opdb.records import (
     Calibration,
     Call,
@@ -23,17 +22,12 @@ from opdb.records import (
     Form,
     Mode,
     Quantity,
+    RunRatio,
     Workload,
 )
 from opdb.records.measurement import BETWEEN
 
 # The inputs of a prediction: costs, calibration, estimates; in the weights' cache state.
-
-
-@dataclass(frozen=True)
-class PeerRatios:
-    time: tuple[PeerRatio, ...] = ()
-    energy: tuple[PeerRatio, ...] = ()
 
 
 class EstimatedCosts(Protocol):
@@ -65,8 +59,8 @@ class PredictionInputs:
     bytes that its memory reads and writes in a second (None: not known). `notes`
     say which of these were not measured on the board itself; `estimates` are costs of calls that
     nobody measured. `quiet_host` says whether host times are quiet times, beside which the time
-    around a pass's calls counts. `host_ratios` are predicted / measured times of other models'
-    passes that wait for their host (None: not asked), `brought` the factors that brought costs
+    around a pass's calls counts. `peers` are what runs of
+    other models showed of sums (None: not asked), `brought` the factors that brought costs
     (keys) from other boards. `different_kernels` counts those of a configuration (key) that
     launches several, as far as known.
     """
@@ -76,13 +70,12 @@ class PredictionInputs:
     calibration: Calibration
     costs: Mapping[str, Cost]
     host_s: Mapping[tuple[str, Form], float] = field(default_factory=dict)
-    peer_ratios: PeerRatios = field(default_factory=PeerRatios)
+    peers: Sequence[RunRatio] | None = None
     resident_bytes: float | None = None
     kept_limit_w: float | None = None
     memory_rate: float | None = None
     notes: tuple[str, ...] = ()
     estimates: EstimatedCosts | None = None
-    host_ratios: tuple[float, ...] | None = None
     brought: Mapping[str, Factors] = field(default_factory=dict)
     different_kernels: Mapping[str, int] = field(default_factory=dict)
     quiet_host: bool = True

@@ -35,6 +35,7 @@ from opdb.records import (
     Mode,
     OperatingPoint,
     Quantity,
+    RunRatio,
     Workload,
     mean_of,
 )
@@ -84,6 +85,11 @@ def workload(*configurations: Configuration, **changes: Any) -> Workload:
 def inputs(*costs: Cost, **changes: Any) -> PredictionInputs:
     found = PredictionInputs(GPU, "b", CALIBRATION, {c.configuration: c for c in costs})
     return replace(found, **changes)
+
+
+def waiting(*ratios: float) -> list[RunRatio]:
+    """What runs that waited for their host show."""
+    return [RunRatio(ratio, None, None, waits=True) for ratio in ratios]
 
 
 FULL = (
@@ -357,7 +363,7 @@ def width_s(prediction: Prediction) -> float:
 
 def test_an_uneven_host_widens_what_waits_for_it_alone() -> None:
     small = [replace(c, time_s=quantity(1e-6), eager_time_s=None) for c in FULL]
-    even, uneven = inputs(*small), inputs(*small, host_ratios=(1.4, 0.7, 1.3, 0.8))
+    even, uneven = inputs(*small), inputs(*small, peers=waiting(1.4, 0.7, 1.3, 0.8))
     told = "waits for the host, whose speed varies"
     before, after = (compose(workload(CONV, RELU), "eager", g) for g in (even, uneven))
     assert (after.time_s, after.energy_j) == (before.time_s, before.energy_j)
@@ -382,7 +388,7 @@ def test_an_uneven_host_widens_what_waits_for_it_alone() -> None:
 
 def test_a_host_that_hides_behind_the_device_by_little_may_not_do_so_always() -> None:
     slow = [replace(c, host_time_s={"module": quantity(2e-3)}) for c in FULL]
-    found = compose(workload(CONV, RELU), "eager", inputs(*slow, host_ratios=(1.4, 0.7) * 4))
+    found = compose(workload(CONV, RELU), "eager", inputs(*slow, peers=waiting(*(1.4, 0.7) * 4)))
     assert not found.host_bound
     assert found.time_interval_s is not None
     low_s, high_s = found.time_interval_s

@@ -13,7 +13,6 @@ from opdb.predict.intervals import (
     ENERGY_ERROR,
     TIME_ERROR,
     ModelError,
-    PeerRatio,
     host_error,
     model_error,
     shared_half_width,
@@ -65,8 +64,8 @@ def test_what_comes_without_a_factor_errs_alike_from_whichever_board() -> None:
     assert UNKNOWN_DYNAMIC_ENERGY.half_width == pytest.approx(2.045 * 0.0576)
 
 
-def peers(*ratios: float, kernel_s: float = 20e-6) -> list[PeerRatio]:
-    return [PeerRatio(ratio, kernel_s) for ratio in ratios]
+def peers(*ratios: float, kernel_s: float = 20e-6) -> list[tuple[float, float]]:
+    return [(ratio, kernel_s) for ratio in ratios]
 
 
 LONG_S, SHORT_S = 50e-6, 3e-6

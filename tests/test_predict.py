@@ -117,7 +117,7 @@ def test_a_target_holds_for_time_and_energy(
     )
     exact: Prediction = replace(answer.prediction, time_s=1.0, energy_j=2.0)
     changed = replace(exact, **changes)  # type: ignore[arg-type]
-    assert Answer(changed, measured, {}).meets(target) is met
+    assert Answer(changed, measured).meets(target) is met
 
 
 def test_a_board_is_named_by_the_beginning_of_its_uuid(store: Store) -> None:

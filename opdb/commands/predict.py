@@ -48,6 +48,7 @@ from opdb.harvest.finding import (
 from opdb.kinds.registry import DEFAULT_SETTINGS, is_forcible
 from opdb.predict.compose import Prediction, Schedule, schedule, shortfall
 from opdb.predict.figures import Figures, Layers, Rates, check_layered, layers
+from opdb.predict.generation import Interpolated
 from opdb.records import (
     CAPTURED_MODE,
     DECODING,
@@ -438,7 +439,6 @@ PREDICTIONS: Table[Predicted] = Table(
     *workload_columns(lambda one: one.prediction.workload),
     Column("device", lambda one: one.prediction.device.slug),
     Column("board", lambda one: one.prediction.board),
-    Column("setting", lambda one: dict(one.answer.setting)),
     Column("mode", lambda one: one.prediction.mode, title="mode"),
     Column("complete", lambda one: one.prediction.complete),
     FIGURES[0].column(_figures),
@@ -627,7 +627,7 @@ class Asking:
         self._check(question)
         between = self._between(question, board)
         if between is not None:
-            return self.predictor.answer(between[0], mode, between[1])
+            return self.predictor.answer(between[0], mode, *between[1:])
         harvest = not self._conditions.no_harvest
         found = find_workload(store, question.model, question.said, mode, harvest=harvest)
         for line in lookup_notes(found, store.location):
@@ -660,7 +660,9 @@ class Asking:
         calibrated = lazy.predictor.CalibratedHost(self._store, host)
         return self.predictor.on_host(answer.prediction, calibrated)
 
-    def _between(self, question: Question, board: str | None) -> tuple[Workload, str] | None:
+    def _between(
+        self, question: Question, board: str | None
+    ) -> tuple[Workload, str, Interpolated] | None:
         """Return a pass of a generation as measured or between measured ones, and their board.
 
         None of other passes, where none reach it, and where nothing is to be estimated.

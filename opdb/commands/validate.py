@@ -306,9 +306,9 @@ def _difference(measure: Measure) -> Column[tuple[DuplicatePair, str]]:
 
 PAIRS: Table[tuple[DuplicatePair, str]] = Table(
     Column("kind", lambda row: row[1]),
-    Column("configuration", lambda row: row[0].configuration),
-    Column("setting", lambda row: row[0].setting),
-    Column("board", lambda row: row[0].board),
+    Column("configuration", lambda row: row[0].measured.configuration),
+    Column("setting", lambda row: row[0].measured.setting),
+    Column("board", lambda row: row[0].measured.board),
     *map(_difference, MEASURES),
 )
 
@@ -322,11 +322,11 @@ def _duplicates(
             found += pairs(store.campaigns(board=board.uuid), store.visits(board.uuid))
     if models:
         wanted = {c.key for n in models for w in store.workloads(n) for c in w.occurrences()}
-        found = [pair for pair in found if pair.configuration in wanted]
+        found = [pair for pair in found if pair.measured.configuration in wanted]
     if not found:
         raise InputError("nothing was measured twice over yet; opdb bench does so on the device")
     kind_of = {c.key: c.kind for c in store.configurations()}
-    named = [(pair, kind_of[pair.configuration]) for pair in found]
+    named = [(pair, kind_of[pair.measured.configuration]) for pair in found]
     summary: dict[str, Json] = {"pairs": len(named)}
     lines = []
     for measure in MEASURES:

@@ -239,13 +239,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class DuplicatePair:
-    """One configuration's cost from its measurement, and from its duplicate."""
+    """One configuration's cost from its measurement, and how far its duplicate's is from it."""
 
-    configuration: str
-    setting: str
-    board: str
     measured: Cost
-    duplicate: Cost
     time: Difference | None
     energy: Difference | None
 
@@ -306,15 +302,8 @@ def _costs(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> list[Cost]
 
 
 def _pair(first: Cost, second: Cost) -> DuplicatePair:
-    return DuplicatePair(
-        first.configuration,
-        first.setting,
-        first.board,
-        first,
-        second,
-        _difference(first.time_s, second.time_s),
-        _difference(first.energy_j, second.energy_j),
-    )
+    times = _difference(first.time_s, second.time_s)
+    return DuplicatePair(first, times, _difference(first.energy_j, second.energy_j))
 
 
 def _difference(first: Quantity | None, second: Quantity | None) -> Difference | None:

@@ -147,7 +147,8 @@ class _Gains:
         self._shares = []
         for demand in demands:
             nothing = (0.0,) * len(demand.have)
-            self._shares.append(np.array([demand.shares.get(key, nothing) for key in self._keys]))
+            shares = [demand.shares.get(key, nothing) for key in self._keys]
+            self._shares.append(np.reshape(shares, (len(self._keys), len(nothing))))
         self._worths = [self._worth(number) for number in range(len(demands))]
         self._gains = sum(self._worths, np.zeros(len(self._keys)))
 

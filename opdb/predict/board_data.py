@@ -119,7 +119,6 @@ class BoardData:
         self._workloads = Lookup[Workload | None](
             lambda keys: {each.key: each for each in store.workloads_by_key(keys)}, None
         )
-        self._between: dict[tuple[Workload, str], Interpolated] = {}
         self._setting = cache(lambda kind: relevant_setting(kind, settings))
         self._anchors = cache(self._read_anchors)
         self._estimator = cache(self._read_estimator)
@@ -498,13 +497,6 @@ class BoardData:
             quiet_host=self.has_quiet_host(workload, timed_on or board, costs),
         )
 
-    def interpolate(self, workload: Workload, board: str, costs: Interpolated) -> None:
-        """Take these costs for what the board did not measure of a pass between measured ones."""
-        self._between[workload, board] = costs
-
-    def is_between(self, workload: Workload, board: str) -> bool:
-        return (workload, board) in self._between
-
     def _measured_basis(self, workload: Workload, board: str) -> Basis:
         pass_ = self._pass_of(workload)
         inputs = inputs_in_pass(pass_, self.inputs(workload, board))
@@ -521,10 +513,12 @@ class BoardData:
             ]
         return Basis(pass_, inputs, tuple(notes), refused)
 
-    def _with_estimates(self, workload: Workload, board: str, *, learned: bool) -> Basis:
+    def _with_estimates(
+        self, workload: Workload, board: str, between: Interpolated | None, *, learned: bool
+    ) -> Basis:
         """Return the basis of a workload on a board, with estimates of what nobody measured.
 
-        A pass between measured ones (`interpolate`) and a whole generation, between whose measured
+        A pass between measured ones and a whole generation, between whose measured
         steps the others lie, have interpolated costs. What is left is estimated, if what was
         `learned` is asked; but not calls whose algorithm is forced: estimates are of the algorithms
         that torch takes.
@@ -536,7 +530,6 @@ class BoardData:
         missing = [c for key, c in configurations.items() if key not in known]
         if not missing:
             return basis
-        between = self._between.get((workload, board))
         if workload.phase == "generate":
             steps = between_steps(workload, inputs.costs)
             between = steps if {c.key for c in missing} <= steps.costs.keys() else None

@@ -201,7 +201,7 @@ def rung_weights(rungs: Sequence[tuple[int, int]], at: tuple[int, int]) -> RungW
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Interpolated:
     """Costs between rungs, by configuration key; `errors` are those of their sums.
 

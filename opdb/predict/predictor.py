@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Literal, NamedTuple
@@ -133,7 +133,6 @@ class Answer:
 
     prediction: Prediction
     measured: RunCost | None
-    setting: Mapping[str, Json]
     refused: Mapping[str, str] = field(default_factory=dict)
     brought: int = 0
     memory_rate: float | None = None
@@ -331,7 +330,6 @@ class Predictor(BoardData):
         self._estimates = estimates
         self._best_board = cache(self.best_board)
         self._measured_of = cache(lambda workloads: self.measured(_called(workloads)))
-        self._pass_on = cache(self._find_pass)
         self.host_factor = cache(self._host_factor)
 
     # What is known of the device
@@ -365,7 +363,13 @@ class Predictor(BoardData):
 
     # Predictions
 
-    def answer(self, workload: Workload, mode: Mode, board: str | None = None) -> Answer:
+    def answer(
+        self,
+        workload: Workload,
+        mode: Mode,
+        board: str | None = None,
+        between: Interpolated | None = None,
+    ) -> Answer:
         """Predict a workload for a board (UUID), by default for the one that measured it.
 
         Without a board and a measured run, and always under an algorithm, it is the board that
@@ -378,13 +382,12 @@ class Predictor(BoardData):
             check_forced(str(self.algorithm), workload.name, mode, workload.phase)
         if mode in COMPILED_MODES and workload.compiled_for is None:
             workload = self._as_compiled(workload)
-        between = board is not None and self.is_between(workload, board)
-        if mode == CAPTURED_MODE and not workload.captured and not between:
+        if mode == CAPTURED_MODE and not workload.captured and between is None:
             [workload] = self.captured([workload])
         if board is None:
             run = None if self.algorithm else self.measured_in(mode).get(workload.key)
             board = self._best_board(workload) if run is None else run.board
-        basis = self.full_basis(workload, board, learned=self._estimates)
+        basis = self.full_basis(workload, board, between, learned=self._estimates)
         inputs = self.in_mode(basis.inputs, basis.pass_, mode)
         inputs = replace(inputs, peers=self._peers.evidence(workload, mode))
         found = compose_pass(basis.pass_, mode, inputs)
@@ -400,52 +403,31 @@ class Predictor(BoardData):
 
     def between(
         self, rungs: Sequence[Workload], sizes: Sizes, mode: Mode, board: str | None = None
-    ) -> tuple[Workload, str] | None:
-        """Return a generation's pass as measured or between measured ones, and their board.
+    ) -> tuple[Workload, str, Interpolated] | None:
+        """Return a generation's pass as measured or between measured ones, their board, and costs.
 
         `rungs` are passes of one model at other sizes. One that a board measured as a whole and
         that is, or stands for, the pass of these sizes comes first; then one between such passes,
-        of which `answer` takes the calls' interpolated costs; then one between all passes, of which
-        it interpolates what boards measured and estimates the rest. The board is by default the one
+        with the calls' interpolated costs, which `answer` takes; then one between all passes, with
+        costs of what boards measured alone: the rest is estimated. The board is by default the one
         that measured the most. None where no passes reach the sizes.
         """
         if mode == CAPTURED_MODE:
             rungs = self.captured(rungs)
         if not rungs:
             return None
-        rungs = tuple(rungs)
         boards = self.boards if board is None else [board]
-        measured = self._measured_of(rungs)
+        measured = self._measured_of(tuple(rungs))
         boards = sorted(boards, key=lambda each: len(measured[each]), reverse=True)
-        ways = [(look, each) for look in (standing, between) for each in boards]
-        for look, each in [*ways, (in_part_between, boards[0])]:
-            found = self._pass_on(each, look, rungs, tuple(sizes.items()))
-            if found is not None:
-                workload, interpolated = found
-                self.interpolate(workload, each, interpolated)
-                return workload, each
-        return None
-
-    def _find_pass(
-        self,
-        board: str,
-        look: Callable[..., tuple[Workload, Interpolated] | None],
-        rungs: Sequence[Workload],
-        sizes: Sequence[tuple[str, int]],
-    ) -> tuple[Workload, Interpolated] | None:
-        """Look among rungs for a pass of these sizes, with what a board measured.
-
-        Where lines are to reach a part of the calls alone, with what other boards lend it, too.
-        """
-        in_part = look is in_part_between
-        if not in_part:
-            measured = self._measured_of(tuple(rungs))[board]
-            rungs = [each for each in rungs if each.occurrences().keys() <= measured]
-            if not rungs:
-                return None
-        called = _called(rungs)
-        costs = self.costs_on(board, called) if in_part else self.own(called, board)
-        return look(rungs, costs, dict(sizes))
+        for look in (standing, between):
+            for each in boards:
+                whole = [rung for rung in rungs if rung.occurrences().keys() <= measured[each]]
+                own = self.own(_called(whole), each)
+                if whole and (found := look(whole, own, sizes)) is not None:
+                    return found[0], each, found[1]
+        costs = self.costs_on(boards[0], _called(rungs))  # with what other boards lend it
+        found = in_part_between(rungs, costs, sizes)
+        return None if found is None else (found[0], boards[0], found[1])
 
     def _host_factor(self, host: CalibratedHost, board: str) -> float | None:
         times_s = self.host_times_s(_called(host.workloads), board)
@@ -564,7 +546,7 @@ class Predictor(BoardData):
 
     def _compared(self, prediction: Prediction) -> Answer:
         workload, mode, board = prediction.workload, prediction.mode, prediction.board
-        return Answer(prediction, self.run_cost(workload, mode, board), self.settings)
+        return Answer(prediction, self.run_cost(workload, mode, board))
 
 
 def _called(workloads: Iterable[Workload]) -> set[Configuration]:

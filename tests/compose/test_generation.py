@@ -186,7 +186,7 @@ def test_errors_are_those_of_rungs_left_out(
 def test_a_measured_pass_is_itself(steps: tuple[Sequence[Workload], Mapping[str, Cost]]) -> None:
     found, costs = steps
     answer = between(found, costs, sizes_of(found[0]))
-    assert answer == (found[0], Interpolated({}, (0.0, 0.0)))
+    assert answer[0] == found[0] and not answer[1].costs
     assert between(found, {}, sizes_of(found[0])) is None  # none of its calls was measured
 
 
@@ -308,11 +308,11 @@ def test_what_some_rungs_lack_is_told_by_the_others() -> None:
     assert found is not None, "a pass is made though one rung tells nothing of others"
     assert found[0].calls[3].configuration.key not in found[1].costs
     nothing = in_part_between(steps, {}, asked(1280))
-    assert nothing == (found[0], Interpolated({}, (0.0, 0.0)))
+    assert nothing[0] == found[0] and not nothing[1].costs
     assert in_part_between(steps[:1], costs, asked(1280)) is None
     newer = replace(step(1280), source_version="2")
     found = in_part_between([*steps, newer], costs, asked(1280))
-    assert found == (newer, Interpolated({}, (0.0, 0.0))), "it is stored just so"
+    assert found[0] == newer and not found[1].costs, "it is stored just so"
 
 
 def test_errors_are_how_far_off_each_rung_would_be() -> None:

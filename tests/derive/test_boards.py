@@ -151,7 +151,7 @@ def test_a_pair_agrees_or_does_not_within_both_intervals() -> None:
         *twice("other", "duplicate", 440.0, 442.0),
         *twice("alone", "measurement", 400.0, 402.0),
     ]
-    found = {pair.configuration: pair for pair in pairs([CAMPAIGN], made)}
+    found = {pair.measured.configuration: pair for pair in pairs([CAMPAIGN], made)}
     assert found.keys() == {"same", "other"}
     assert found["same"].energy.inside
     other = found["other"].energy

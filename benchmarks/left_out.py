@@ -53,7 +53,7 @@ from opdb.errors import OpdbError
 from opdb.estimates.estimator import Estimates, from_document, unit_of
 from opdb.estimates.features import Features, features
 from opdb.estimates.training import PointsLeftOut, SumError, errors_of, width_of
-from opdb.learning import examples_of, first_word, learn, works_of
+from opdb.learning import examples_with_users, first_word, learn, works_of
 from opdb.predict.predictor import BATCHES, Answer, Predictor, batch_of, predictor_for
 from opdb.records import Workload
 from opdb.records.measurement import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
@@ -113,7 +113,7 @@ def study(store: Store) -> Study:
     """Return every measured graph and every sum of every family, the family left out."""
     predictor = predictor_for(store, DEVICE, estimates=False)
     [estimator] = [from_document(d) for d in store.learned(DEVICE).values()]
-    examples = examples_of(store, predictor, estimator.board)
+    examples = [e for e, _ in examples_with_users(store, predictor, estimator.board)]
     rest = PointsLeftOut(estimator, examples)
     errors = errors_of(rest, examples, works_of(store), predictor.base_power_w(estimator.board))
     graphs: dict[str, list[Workload]] = defaultdict(list)

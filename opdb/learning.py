@@ -23,7 +23,7 @@ def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estim
     What all measured runs show of sums is stored beside it, so that no prediction need find it.
     """
     chosen = board or predictor.most_measured()
-    examples = examples_of(store, predictor, chosen)
+    examples = [example for example, _ in examples_with_users(store, predictor, chosen)]
     estimator = trained(examples, works_of(store), predictor, chosen)
     from opdb.estimates.estimator import to_document
 
@@ -31,11 +31,6 @@ def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estim
     ratios = predictor.run_ratios()
     store.save_learned(of, estimator.trained_at, to_document(estimator), ratios)
     return estimator
-
-
-def examples_of(store: Store, predictor: Predictor, board: str) -> list[Example]:
-    """Return every configuration with a cost on a board, its own or brought there."""
-    return [example for example, _ in examples_with_users(store, predictor, board)]
 
 
 def trained(

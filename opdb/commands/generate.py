@@ -32,7 +32,7 @@ from opdb.growth import lengths, window_of
 from opdb.memory import Memory
 from opdb.predict.compose import Prediction
 from opdb.predict.figures import Amount, energy_of, time_of, total
-from opdb.predict.generation import step_weights, work_shares
+from opdb.predict.generation import step_weights
 from opdb.records import Json, Mode, Workload
 from opdb.spec import CACHES, ModelSpec, dtype_from, dtype_words
 from opdb.tables import Column, Report, Rows, Table
@@ -229,7 +229,6 @@ STEPS: Table[tuple[float, lazy.predictor.Answer]] = Table(
 
 GENERATIONS: Table[Generation] = Table(
     *CURVES.columns,
-    Column("time_shares", lambda row: work_shares(row.passes)),
     Column("missing", lambda row: row.configurations("missing")),
     Column("estimated", lambda row: row.configurations("estimated")),
     Column("memory", lambda row: memory_document(row.memory)),
@@ -251,8 +250,6 @@ def _detailed(each: Generation) -> Iterator[str | Rows[Any]]:
     if each.steps:
         yield engines_line(each.bandwidth_bound_s)
     yield Rows(ALONE, [line(of.title, of.unit, of.get(each)) for of in FIGURES])
-    shares = (f"{name} {show_share(share)}" for name, share in work_shares(each.passes).items())
-    yield "device time: " + ", ".join(shares)
     yield "coverage: " + ", ".join(f"{n} {show_share(share)}" for n, share in each.coverage.items())
     for what in ("missing", "estimated"):
         if kinds := {share["kind"] for share in each.configurations(what)}:

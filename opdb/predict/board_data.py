@@ -122,7 +122,6 @@ class BoardData:
         self._setting = cache(lambda kind: relevant_setting(kind, settings))
         self._anchors = cache(self._read_anchors)
         self._estimator = cache(self._read_estimator)
-        self._kept_limit_w = cache(self._read_kept_limit_w)
         self._kernels = cache(store.kernels)
         self._host_seen = cache(store.host_seen)
         self._usual_host_s = cache(lambda board, kind: self._host_seen(board).usual_s(kind))
@@ -223,31 +222,27 @@ class BoardData:
         known = [seconds for seconds in seen if seconds is not None]
         return statistics.median(known) if known else None
 
+    @cached_property
+    def _facts(self) -> Mapping[str, Mapping[str, float]]:
+        """The facts of each board at this power limit, as last calibrated."""
+        found: dict[str, dict[str, float]] = {}
+        for each in self._store.board_calibrations():
+            if each.power_limit_w == self.device.power_limit_w:
+                facts = {name: value for name, value in each.facts.items() if value is not None}
+                found.setdefault(each.board.uuid, {}).update(facts)
+        return found
+
+    def _fact(self, board: str, name: str) -> float | None:
+        return self._facts.get(board, {}).get(name)
+
     def _memory_rate(self, board: str) -> float | None:
         """Return the highest rate of a copy, in bytes/s read and written, as last calibrated.
 
         Of a board without one it is the others' median; None where no board has one.
         """
-        rates = self._copy_rates
-        return rates.get(board, statistics.median(rates.values()) if rates else None)
-
-    @cached_property
-    def _copy_rates(self) -> dict[str, float]:
-        found = (
-            (each.board.uuid, each.facts.get("copy_bytes_per_s"))
-            for each in self._store.board_calibrations()
-            if each.board.uuid in self.boards and each.power_limit_w == self.device.power_limit_w
-        )
-        return {board: rate for board, rate in found if rate is not None}
-
-    def _read_kept_limit_w(self, board: str) -> float | None:
-        """Return the power that the board keeps to at its limit, as last calibrated."""
-        found = [
-            each.facts.get("limit_power_w")
-            for each in self._store.board_calibrations(board)
-            if each.power_limit_w == self.device.power_limit_w
-        ]
-        return next((kept for kept in reversed(found) if kept is not None), None)
+        rates = [self._fact(each, "copy_bytes_per_s") for each in (board, *self.boards)]
+        known = [rate for rate in rates if rate is not None]
+        return rates[0] or (statistics.median(known) if known else None)
 
     # What operators cost
 
@@ -486,7 +481,7 @@ class BoardData:
             calibration,
             costs,
             resident_bytes=resident_bytes(self.device),
-            kept_limit_w=self._kept_limit_w(board),
+            kept_limit_w=self._fact(board, "limit_power_w"),
             memory_rate=self._memory_rate(board),
             notes=notes,
             different_kernels={

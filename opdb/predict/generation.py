@@ -24,7 +24,6 @@ from opdb.kinds import get_kind
 from opdb.kinds.products import active_groups
 from opdb.kinds.view import spec_bytes
 from opdb.memory import bytes_moved, weight_bytes
-from opdb.predict.compose import Prediction
 from opdb.predict.timeline import EstimatedCosts
 from opdb.records import Configuration, Cost, PassMemory, Quantity, Workload, mean_of
 from opdb.records.measurement import BETWEEN
@@ -49,48 +48,6 @@ def step_weights(knots: Sequence[int], first: int, last: int) -> list[float]:
         found[at] += 1 - share
         found[at + 1] += share
     return found
-
-
-PRODUCTS = frozenset(
-    ("linear", "conv1d", "addmm", "matmul", "mm", "bmm", "baddbmm", "grouped_mm", "scaled_mm")
-)
-"""The kinds that multiply by weights, where one of their inputs is one."""
-
-ATTENTION = frozenset(("scaled_dot_product_attention", "multi_head_attention"))
-"""The kinds that are a whole attention."""
-
-WORK = ("weights", "attention", "rest")
-"""What a decoder's time goes to: products with weights, attention, and all else."""
-
-
-def work_shares(parts: Sequence[tuple[float, Prediction]]) -> dict[str, float]:
-    found = dict.fromkeys(WORK, 0.0)
-    for count, each in parts:
-        gathered = any(map(gathers_experts, each.workload.occurrences()))
-        for share in (*each.parts, *each.estimated, *each.missing):
-            configuration = share.configuration
-            what = "rest"
-            if configuration.kind in ATTENTION or _attends_by_parts(configuration):
-                what = "attention"
-            elif (
-                (configuration.kind in PRODUCTS and _has_weight(dict(configuration.inputs)))
-                or gathers_experts(configuration)
-                or (gathered and configuration.kind == "bmm")
-            ):
-                what = "weights"
-            found[what] += count * (each.time_s or 0.0) * share.share_time
-    whole = math.fsum(found.values())
-    return {name: value / whole if whole else 0.0 for name, value in found.items()}
-
-
-def _attends_by_parts(call: Configuration) -> bool:
-    """Return whether a call is a part of an attention that the model writes out.
-
-    That is a product of two computed tensors, or a softmax, of (batch, heads, rows, columns).
-    """
-    if call.kind not in {"matmul", "softmax"} or _has_weight(dict(call.inputs)):
-        return False
-    return all(isinstance(x, dict) and len(x["shape"]) == 4 for x in call.inputs.values())
 
 
 def gathers_experts(call: Configuration) -> bool:
@@ -136,12 +93,6 @@ def read_bytes(workload: Workload) -> float:
         )
         for call, count in workload.occurrences().items()
     )
-
-
-def _has_weight(inputs: object) -> bool:
-    if isinstance(inputs, dict):
-        return inputs.get("role") == "weight" or any(map(_has_weight, inputs.values()))
-    return isinstance(inputs, list) and any(map(_has_weight, inputs))
 
 
 # Passes between measured ones: each call's cost interpolated over a ladder of sizes.

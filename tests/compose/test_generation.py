@@ -13,7 +13,6 @@ from opdb.growth import benched_configurations, lengths, sizes_of
 from opdb.predict.compose import compose
 from opdb.predict.figures import energy_of, time_of, total
 from opdb.predict.generation import (
-    Interpolated,
     Ladder,
     between,
     between_steps,
@@ -21,7 +20,6 @@ from opdb.predict.generation import (
     in_part_between,
     rung_weights,
     step_weights,
-    work_shares,
 )
 from opdb.records import Call, Configuration, Cost, OperatingPoint, PassMemory, Quantity, Workload
 from opdb.store import open_store
@@ -68,35 +66,6 @@ def test_a_total_is_each_pass_as_often_as_it_runs() -> None:
     assert total([(1.0, energy_of(first)), (9.0, energy_of(dark))]) is None
 
 
-TOKENS = {"shape": [2, 8], "dtype": "float32"}
-HEADS = {"shape": [1, 2, 4, 8], "dtype": "float32"}
-LINEAR = Configuration("linear", {}, {"input": TOKENS, "weight": {**TOKENS, "role": "weight"}})
-ATTENTION = Configuration(
-    "scaled_dot_product_attention", {}, {"query": HEADS, "key": HEADS, "value": HEADS}
-)
-PRODUCT = Configuration("matmul", {}, {"input": TOKENS, "other": TOKENS})
-
-
-def test_a_decoders_time_goes_to_weights_attention_and_the_rest() -> None:
-    rests_on = inputs(
-        cost(LINEAR, 4e-6), cost(ATTENTION, 3e-6), cost(PRODUCT, 2e-6), cost(RELU, 1e-6)
-    )
-    whole = compose(workload(LINEAR, ATTENTION, PRODUCT, RELU), "graph", rests_on)
-    assert work_shares([(1.0, whole)]) == pytest.approx(
-        {"weights": 0.4, "attention": 0.3, "rest": 0.3}
-    )
-    linear = compose(workload(LINEAR), "graph", rests_on)
-    assert work_shares([(1.0, whole), (5.0, linear)]) == pytest.approx(
-        {"weights": 0.8, "attention": 0.1, "rest": 0.1}
-    )
-    assert set(work_shares([(1.0, replace(whole, time_s=None))]).values()) == {0.0}
-    among = {"tensors": [TOKENS, {**TOKENS, "role": "weight"}]}
-    chained = Configuration("matmul", {}, {**PRODUCT.inputs, **among})
-    several = compose(workload(chained), "graph", inputs(cost(chained, 1e-6)))
-    assert work_shares([(1.0, several)])["weights"] == 1.0
-    assert work_shares([]) == {"weights": 0.0, "attention": 0.0, "rest": 0.0}
-
-
 EXPERTS = {"shape": [8, 64, 32], "dtype": "float32", "role": "weight"}
 ONE_EXPERT = {**EXPERTS, "shape": [64, 32]}
 NO_WEIGHT = {"shape": [8, 64, 32], "dtype": "float32"}
@@ -110,7 +79,6 @@ CHOSEN = {"shape": [5], "dtype": "int64"}
         (Configuration("index_select", {}, {"input": EXPERTS, "index": [CHOSEN]}), False),
         (Configuration("getitem", {}, {"input": NO_WEIGHT, "index": [CHOSEN]}), False),
         (Configuration("getitem", {}, {"input": ONE_EXPERT, "index": [CHOSEN]}), False),
-        (Configuration("getitem", {}, {"input": EXPERTS, "index": [HEADS]}), False),
         (Configuration("getitem", {}, {"input": EXPERTS, "index": 3}), False),
         (Configuration("getitem", {}, {"input": EXPERTS}), False),
     ],

@@ -128,20 +128,6 @@ class Growth:
         """Each place once, by the `id` of the object in `places`."""
         return {id(place): place for place in self.places}
 
-    def grows(self) -> dict[str, set[str]]:
-        """Return, of each kind whose calls differ, the sizes that their sizes are products of."""
-        found: dict[str, set[str]] = {}
-        for place in self.distinct.values():
-            every = [numbers_of(each) for each in place]
-            if len(set(map(len, every))) != 1:
-                raise NotAlikeError(f"calls of {place[0].kind} of another form")
-            for values in zip(*every, strict=True):
-                if len(set(values)) > 1:
-                    found.setdefault(place[0].kind, set()).update(
-                        self._rules(values, tuple(range(len(place))))[0].of
-                    )
-        return found
-
     def at(self, sizes: Sizes) -> Workload:
         first = min(range(len(self.sizes)), key=lambda number: self._distance(number, sizes))
         target = _Target(self, _terms(sizes), first)

@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 25_824, "lines": 48_621, "files": 146},
+    "core": {"statements": 25_716, "lines": 48_427, "files": 146},
     "studies": {"statements": 4_283, "lines": 7_990, "files": 20},
-    "tests": {"lines": 32_001, "files": 265},
+    "tests": {"lines": 31_952, "files": 265},
     "benchmarks": {"lines": 2_303, "files": 10},
 }
 

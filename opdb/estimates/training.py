@@ -162,18 +162,20 @@ class Example:
     cost: Cost
     models: frozenset[str] = frozenset()
 
+    @property
+    def of(self) -> Features:
+        return features(self.configuration)
 
-@dataclass(frozen=True)
-class _Point:
-    """An example as training sees it: numbers, time (seconds), dynamic power (watts) or None.
+    @property
+    def time_s(self) -> float:
+        assert self.cost.time_s is not None
+        return self.cost.time_s.mean
 
-    `only_user` is the one model that uses it, None where several do or none.
-    """
-
-    of: Features
-    time_s: float
-    dynamic_w: float | None
-    only_user: str | None
+    @property
+    def dynamic_w(self) -> float | None:
+        """The mean power above base power; None where none was metered."""
+        dynamic = self.cost.dynamic_energy_j
+        return dynamic.mean / self.time_s if dynamic and dynamic.mean > 0 else None
 
 
 def train(examples: Iterable[Example], *, device: str, board: str, trained_at: str) -> Estimator:
@@ -182,14 +184,14 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
     Sums are as wide as the least sure family's single estimates; `sums.calibrated` says better.
     """
     given = sorted(examples, key=lambda example: example.configuration.key)
-    points = [_point(e) for e in given if usable(e)]
+    points = [example for example in given if usable(example)]
     if len(points) < FEWEST_POINTS:
         raise InputError(
             f"too few to learn from: {plural(len(points), 'measured configuration')}; it takes "
             f"{FEWEST_POINTS}"
         )
     under = roofline((p.of, p.time_s) for p in points)
-    families: dict[str, list[_Point]] = defaultdict(list)
+    families: dict[str, list[Example]] = defaultdict(list)
     for point in points:
         families[point.of.family].append(point)
     learned = {
@@ -228,18 +230,6 @@ def usable(example: Example) -> bool:
     )
 
 
-def _point(example: Example) -> _Point:
-    cost = example.cost
-    assert cost.time_s is not None
-    dynamic = cost.dynamic_energy_j
-    return _Point(
-        features(example.configuration),
-        cost.time_s.mean,
-        dynamic.mean / cost.time_s.mean if dynamic and dynamic.mean > 0 else None,
-        next(iter(example.models)) if len(example.models) == 1 else None,
-    )
-
-
 def some(points: Sequence[T], most: int) -> Sequence[T]:
     if len(points) <= most:
         return points
@@ -247,7 +237,7 @@ def some(points: Sequence[T], most: int) -> Sequence[T]:
     return [points[i] for i in sorted(drawn)]
 
 
-def _learn(points: Sequence[_Point], under: Roofline) -> Learned:
+def _learn(points: Sequence[Example], under: Roofline) -> Learned:
     columns, centre, scale, places = placed([p.of for p in points])
     slower = np.array([under.slower(p.of, p.time_s) for p in points])
     roofs_s = np.array([under.time_s(p.of) / p.of.steps for p in points])
@@ -294,7 +284,7 @@ def _trend(times_s: Matrix, values: Matrix, count: int) -> Trend:
     return Trend(tuple(np.round(knots, 5).tolist()), tuple(np.round(found, 5).tolist()))
 
 
-def _levels(points: Sequence[_Point], slower: Matrix) -> dict[str, float]:
+def _levels(points: Sequence[Example], slower: Matrix) -> dict[str, float]:
     """Return by how much each kind lies above the family's mean, the less the fewer it has."""
     mean, by_kind = float(slower.mean()), defaultdict(list)
     for point, value in zip(points, slower, strict=True):
@@ -356,19 +346,22 @@ def _left_out(process: Process, values: Matrix, folds: Sequence[str]) -> dict[st
     }
 
 
-def _folds(points: Sequence[_Point], metered: Sequence[int]) -> list[str]:
+def _folds(points: Sequence[Example], metered: Sequence[int]) -> list[str]:
     """Return which points are left out together: those of one model, the others by lot.
 
     By lot all of them, where too few models were measured to leave one out.
     """
     lots = [f"{PART}{i % FOLDS}" for i in range(len(points))]
-    folds = [p.only_user or lot for p, lot in zip(points, lots, strict=True)]
+    folds = [
+        next(iter(p.models)) if len(p.models) == 1 else lot
+        for p, lot in zip(points, lots, strict=True)
+    ]
     fewest = min(len({folds[i] for i in rows}) for rows in (range(len(points)), metered) if rows)
     return folds if fewest >= FEWEST_FOLDS else lots
 
 
 def _reach(
-    points: Sequence[_Point],
+    points: Sequence[Example],
     metered: Sequence[int],
     time: tuple[Process, Matrix],
     power: tuple[Process, Matrix] | None,
@@ -469,7 +462,7 @@ class PointsLeftOut:
         by_family: dict[str, list[Example]] = defaultdict(list)
         for example in sorted(examples, key=lambda e: e.configuration.key):
             if usable(example):
-                by_family[features(example.configuration).family].append(example)
+                by_family[example.of.family].append(example)
         self._families = {}
         for name, learned in estimator.families.items():
             of = some(by_family[name], MOST_POINTS)
@@ -495,15 +488,12 @@ class PointsLeftOut:
 
     def _add(self, family: _Family, rows: Sequence[int], found: Estimates) -> None:
         learned, roofline = family.learned, self._estimator.roofline
-        asked = [
-            _Asked(e.configuration, features(e.configuration), None)
-            for e in (family.examples[i] for i in rows)
-        ]
+        asked = [_Asked(e.configuration, e.of, None) for e in (family.examples[i] for i in rows)]
         above, covariance = left_out(*family.time, rows)
         covariance = learned.together(asked, covariance)
         usuals = learned.slower.at([roofline.time_s(each.of) / each.of.steps for each in asked])
         slower = [
-            roofline.slower(each.of, _seconds(family.examples[i]))
+            roofline.slower(each.of, family.examples[i].time_s)
             - learned.levels[each.of.kind]
             - usual
             + off
@@ -526,31 +516,21 @@ def _powers(
     if learned.power is None or family.power is None or learned.watts is None:
         return None, None
     watts, covariance = learned.power.at([learned.scaled(each.of) for each in asked])
-    took_s = [
-        _seconds(family.examples[row]) / a.of.steps for row, a in zip(rows, asked, strict=True)
-    ]
+    took_s = [family.examples[row].time_s / a.of.steps for row, a in zip(rows, asked, strict=True)]
     usual = learned.watts.at(took_s)
     at_point = {row: point for point, row in enumerate(learned.metered)}
     places = [k for k, row in enumerate(rows) if row in at_point]
     off, block = left_out(*family.power, [at_point[rows[k]] for k in places])
     for k, error in zip(places, off, strict=True):
-        watts[k] = math.log(_watts(family.examples[rows[k]])) - usual[k] + error
+        own_w = family.examples[rows[k]].dynamic_w
+        assert own_w is not None
+        watts[k] = math.log(own_w) - usual[k] + error
     covariance[np.ix_(places, places)] = block
     return watts, covariance
 
 
 def _inverse(process: Process) -> tuple[Any, Any]:
     return np.linalg.inv(with_noise(process.kernel, process.points)), process.weights
-
-
-def _seconds(example: Example) -> float:
-    assert example.cost.time_s is not None
-    return example.cost.time_s.mean
-
-
-def _watts(example: Example) -> float:
-    assert example.cost.dynamic_energy_j is not None
-    return example.cost.dynamic_energy_j.mean / _seconds(example)
 
 
 # What sums of estimates err by, and the widths that hold 95 % of these errors.

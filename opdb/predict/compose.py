@@ -69,7 +69,7 @@ class Share:
     count: int
     share_time: float
     share_energy: float
-    cost: Cost | None
+    cost: Cost | None = field(repr=False, compare=False)
 
     @property
     def launches(self) -> bool:

@@ -18,7 +18,6 @@ from opdb.estimates.training import (
     _folds,
     _left_out,
     _LeftOut,
-    _Point,
     _trend,
 )
 from opdb.records import Configuration
@@ -86,10 +85,6 @@ def test_power_is_learned_from_those_that_have_one() -> None:
     assert learned(none).families["memory"].power is None, "no watts have no logarithm"
 
 
-def point(kind: str = "relu", time_s: float = 1.0, user: str | None = None) -> _Point:
-    return _Point(Features(kind, "memory", "float32", 1.0, 1.0, True, {}), time_s, None, user)
-
-
 def of(kind: str, **given: float) -> Features:
     return Features(kind, "memory", "float32", 1.0, 1.0, True, given)
 
@@ -118,13 +113,13 @@ def test_what_is_left_out_is_estimated_as_by_learning_from_the_others() -> None:
 
 def test_one_models_own_calls_are_left_out_together_and_the_others_by_lot() -> None:
     users = [*("a", "b", "c") * 3, None, None]
-    points = [point(user=user) for user in users]
+    points = [example(call(1), 1.0, models=(user,) if user else ()) for user in users]
     rows = list(range(len(points)))
     assert _folds(points, rows) == [*("a", "b", "c") * 3, "part 1", "part 2"]
     lots = [f"part {n % 8}" for n in rows]
     assert _folds(points, [0, 3, 1]) == lots, "two models have a power"
     assert _folds(points, [0, 1, 2]) == _folds(points, []) == [*"abcabcabc", "part 1", "part 2"]
-    assert _folds([point(user="a"), point(user="b")], []) == ["part 0", "part 1"]
+    assert _folds(points[:2], []) == ["part 0", "part 1"]
 
 
 @pytest.mark.parametrize(("count", "rank"), [(1, 1), (18, 18), (19, 19), (38, 38), (39, 38)])

@@ -41,22 +41,12 @@ def test_a_size_is_a_constant_times_a_product_of_terms() -> None:
         rules([1, 2, 2], terms)[0].at({"batch": 3})
 
 
-def test_a_static_step_grows_with_the_allocated_length_alone() -> None:
-    at = [harvested(context=c, cache_length=n) for c, n in ((8, 32), (20, 48), (21, 96))]
-    grows = Growth(at).grows()
-    assert {"index_copy", "scaled_dot_product_attention"} <= grows.keys()
-    assert set().union(*grows.values()) == {"length"}
-
-
 @pytest.mark.parametrize("cache", ["static", "dynamic"])
 def test_steps_below_and_beyond_a_window_are_not_alike(cache: str) -> None:
     below, beyond = (harvested(WINDOWED, context=c, cache=cache) for c in (8, 40))
     if cache == "static":  # a full window is rolled
         with pytest.raises(NotAlikeError, match="other calls"):
             Growth([below, beyond])
-    later = harvested(WINDOWED, context=80, cache=cache)
-    grown = {kind for kind, of in Growth([beyond, later]).grows().items() if of}
-    assert "scaled_dot_product_attention" not in grown  # a full window grows no more
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,7 @@ def incoming(path: Path) -> Iterator[Store]:
         DatabaseError: it is a database, but not of opdb's.
         InputError: it is neither, or a row of it is not what it says it is.
     """
-    if not is_database(path):
+    if path.is_dir() or not (path.is_file() or path.suffix in (".sqlite", ".db")):
         with opened(path, trusted=is_packaged(path)) as found:
             yield found
         return
@@ -289,11 +289,6 @@ def incoming(path: Path) -> Iterator[Store]:
         check(copied, path)
         prove(copied, path)
         yield copied
-
-
-def is_database(path: Path) -> bool:
-    """Whether a path names a database rather than a set's folder, by what is there or its name."""
-    return not path.is_dir() and (path.is_file() or path.suffix in (".sqlite", ".db"))
 
 
 def import_set(

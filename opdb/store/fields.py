@@ -97,7 +97,7 @@ class Field:
     check: Callable[[Any], object] | None = None
     encode: Callable[[Any], Any] = same
     decode: Callable[[Any], Any] = same
-    verify: Callable[[Any], None] | None = None
+    verify: Callable[[Any], object] | None = None
     may_be_empty: bool = False
 
 

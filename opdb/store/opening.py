@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Connection, Table, func, select, update
 
 from opdb.errors import DatabaseError, InputError, NoDatabaseError
 from opdb.files import parse_json, read_bytes, read_text
@@ -255,10 +255,17 @@ def import_published(store: Store, *, sweeps: bool = False, device: str | None =
     from opdb.store.deriving import derive_pooled
     from opdb.store.exchange import import_set
 
-    for source in new.items():
+    for name in new:
         # Sets beside the code are trusted as they are; `make check` proves their costs.
-        import_set(store, sets[source[0]], trusted=True, source=source)
+        import_set(store, sets[name], trusted=True, source=(name, ""))
     derive_pooled(store, store.boards_of_several_sources())
+    # Seen only now: what is killed before this begins anew.
+    source = schema.source
+    with store.writing() as connection:
+        for name, found in new.items():
+            connection.execute(
+                update(source).where(source.c.name == name).values(fingerprint=found)
+            )
 
 
 # origins

@@ -285,11 +285,6 @@ def _verify_stretch(found: Stretch) -> None:
             raise ValueError(f"{name} {error}") from error
 
 
-def _verify_stretches(found: tuple[Stretch, ...]) -> None:
-    for stretch in found:
-        _verify_stretch(stretch)
-
-
 def _verify_neighbours(found: Neighbours) -> None:
     if not found.times_s or len(found.times_s) != len(found.alone_s):
         raise ValueError("times among neighbours without as many of these alone")
@@ -312,7 +307,7 @@ def _verify_layers(found: Mapping[str, float]) -> None:
 
 
 def _samples(
-    document: Callable[[Any], Json], read: Callable[[Json], Any], verify: Callable[[Any], None]
+    document: Callable[[Any], Json], read: Callable[[Json], Any], verify: Callable[[Any], object]
 ) -> Field:
     """Return the field of samples that are packed as a JSON document.
 
@@ -329,7 +324,9 @@ def _samples(
 
 STRETCH = _samples(stretch_document, stretch_from_document, _verify_stretch)
 STRETCHES = _samples(
-    lambda found: list(map(stretch_document, found)), _stretches_from_documents, _verify_stretches
+    lambda found: list(map(stretch_document, found)),
+    _stretches_from_documents,
+    lambda found: list(map(_verify_stretch, found)),
 )
 NEIGHBOURS = _samples(_neighbours_document, _neighbours_from_document, _verify_neighbours)
 TIMES = _samples(lambda s: _integers(s, 1e9), lambda ns: _scaled(ns, 1e9), _verify_times)

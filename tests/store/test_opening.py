@@ -138,6 +138,22 @@ def test_several_first_commands_at_once(checkout: Path) -> None:
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
     assert [each.communicate(timeout=60)[0] for each in commands] == ["3\n"] * 4
-    # Where the last two close at once, SQLite may leave its log to whoever opens the file next.
     left = [name for name in files(checkout) if not name.endswith(("-wal", "-shm"))]
     assert left == ["nvidia-h200", "opdb.sqlite"]
+
+
+def test_a_command_that_was_killed_as_it_took_sets_in_is_made_good(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(store: Store, boards: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("opdb.store.deriving.derive_pooled", killed)
+        open_store()
+    derived_of: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("opdb.store.deriving.derive_pooled", lambda _, of: derived_of.append(of))
+        for _ in range(2):
+            open_store().close()
+    assert derived_of == [[]]

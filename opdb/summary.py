@@ -48,12 +48,12 @@ def load_summary(path: Path) -> list[ModelSpec]:
     The specs tell which file names the model, so that no code is run which it names.
     """
     document = parse_mapping(path, read_text(path, _WHAT))
-    if "model" not in document:
-        raise InputError(f"{path}: key model is missing; give {_KEYS['model'].allowed_text}")
     variants = document.get("variants", [])
     if not isinstance(variants, list) or not all(isinstance(each, dict) for each in variants):
         raise InputError(f"{path}: variants: found {shown(variants)}; allowed: {_VARIANTS}")
     _check(path, document, [*_KEYS, "variants"])
+    if "model" not in document:
+        raise InputError(f"{path}: key model is missing; give {_KEYS['model'].allowed_text}")
     for number, variant in enumerate(variants):
         _check(path, variant, _VARYING, f"variants[{number}].")
     return list({repr(each): each for each in _specs(path, document)}.values())

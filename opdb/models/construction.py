@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from opdb.models.known import LargeOnMeta
 from opdb.records import Json
 from opdb.spec import DTYPES, MEMORY_FORMATS, MIXED, ModelSpec, is_import_path
 
+_patching = threading.RLock()
 _TWIN = "_opdb_meta_twin"
 MetaValues: TypeAlias = list[tuple[torch.Tensor, torch.Tensor]]
 """Tensors on meta, each with its values on the CPU."""
@@ -53,23 +55,26 @@ class ModelFailureError(InputError):
 
 @contextmanager
 def parameters_on_meta() -> Iterator[None]:
-    """Move each parameter to the meta device as a module registers it.
+    """Move each parameter to the meta device as a module registers it, in this thread.
 
     Unlike a meta device context, constructors that compute with small tensors still work.
     """
-    register = nn.Module.register_parameter
+    thread = threading.get_ident()
+    with _patching:
+        # Only under the lock is this not another thread's patch, which would then stay for good.
+        register = nn.Module.register_parameter
 
-    def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-        # register refuses what is not a parameter, or was computed
-        if isinstance(param, nn.Parameter) and not param.is_meta and param.grad_fn is None:
-            param = _twin(param)
-        register(self, name, param)
+        def register_on_meta(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+            # register refuses what is not a parameter, or was computed
+            plain = isinstance(param, nn.Parameter) and not param.is_meta and param.grad_fn is None
+            mine = threading.get_ident() == thread
+            register(self, name, _twin(param) if plain and mine else param)
 
-    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
+        nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 def _twin(param: Any) -> nn.Parameter:

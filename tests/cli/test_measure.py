@@ -61,7 +61,6 @@ def test_a_run_is_the_truth_beside_its_prediction(opdb: Opdb) -> None:
     document = opdb.json("validate")
     assert len(document["rows"]) == 1 and document["summary"]["energy"] is None
     assert opdb("validate").status == 0
-    assert re.search(r"^energy +–", opdb("predict", "mlp", "--input-size", 16).out, re.MULTILINE)
 
 
 STEP = ("mlp", "--phase", "training", "--batch-size", 4)

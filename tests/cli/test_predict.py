@@ -25,7 +25,7 @@ from tests.cli.conftest import Opdb, read
 
 RESNET152 = ("predict", "resnet152", "--batch-size", 32)
 KEYS = {
-    *("model", "device", "board", "setting", "mode", "time_s", "energy_j"),
+    *("model", "device", "board", "mode", "time_s", "energy_j"),
     *("power_w", "coverage", "target", "target_met", "measured", "missing"),
     "estimated",
 }

@@ -29,7 +29,7 @@ def test_every_cell_runs_and_shows_itself(tmp_path: Path, monkeypatch: pytest.Mo
     shown = [[kind for out in cell.outputs for kind in out.get("data", {})] for cell in cells]
     tables = [cell for cell, kinds in zip(cells, shown, strict=True) if "text/html" in kinds]
     assert [cell.source.splitlines()[-1] for cell in tables] == [
-        "found", "both", "replace(softmax, top=10)"
+        "found", "both", 'opdb.show("softmax", top=10)'
     ]  # fmt: skip
     assert sum("image/png" in kinds for kinds in shown) == 2, "what pandas draws"
     assert not [out for cell in cells for out in cell.outputs if out.output_type == "stream"]

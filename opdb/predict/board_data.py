@@ -22,7 +22,7 @@ from opdb.derive.costs import cost_in
 from opdb.derive.quiet import LEAST_BLOCKS, CallForm
 from opdb.derive.runs import RunCost, run_cost
 from opdb.derive.statistics import typical_on
-from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
+from opdb.errors import DatabaseError, InputError, NothingMeasuredError, UnknownNameError
 from opdb.kinds.registry import is_forcible, relevant_setting
 from opdb.memory import resident_bytes
 from opdb.predict.compose import inputs_in_pass
@@ -268,13 +268,25 @@ class BoardData:
         self._after_others.of(every)
 
     def own(self, configurations: Iterable[Configuration], board: str) -> dict[str, Cost]:
-        """Return what a board measured of these (by key), in these settings."""
+        """Return what a board measured of these (by key), in these settings.
+
+        Raises:
+            DatabaseError: a cost is one that no visits can give.
+        """
+        costs = {}
         given = {c.key: c for c in configurations}
-        costs = {
-            key: cost_in(found, self._setting(given[key].kind))
-            for key, found in self._costs[board].of(given).items()
-        }
-        return {key: cost for key, cost in costs.items() if cost is not None}
+        for key, found in self._costs[board].of(given).items():
+            cost = cost_in(found, self._setting(given[key].kind))
+            if cost is None:
+                continue
+            if (why := cost.impossible) is not None:
+                raise DatabaseError(
+                    f"database {self._store.location}: the cost of {given[key].kind} {key[:12]} "
+                    f"on {board} is none that was measured: {why}; "
+                    "python -m opdb.derive restores it"
+                )
+            costs[key] = cost
+        return costs
 
     def _lent(
         self, configurations: Iterable[Configuration], board: str

@@ -63,6 +63,10 @@ class Calibration:
     transition_s: float | None = None
     tiny_kernel_s: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.base_power_w is not None and self.base_power_w < 0:
+            raise ValueError(f"base power of {self.base_power_w} W")
+
 
 Series: TypeAlias = tuple[tuple[float, float], ...]
 """(seconds, value), in order."""
@@ -482,6 +486,24 @@ class Cost:
     def is_estimated(self) -> bool:
         """Whether it was learned from other configurations: it has a time and no visit."""
         return self.visits == 0 and self.time_s is not None
+
+    @property
+    def impossible(self) -> str | None:
+        """Say which quantity no visits can give: one that is not finite, or negative.
+
+        Energy above base power may be negative, and the lower end of an interval.
+        """
+        named = {f"host_time_s of a {form}": held for form, held in self.host_time_s.items()}
+        for name in ("time_s", "eager_time_s", "power_w", "energy_j", "dynamic_energy_j"):
+            named[name] = getattr(self, name)
+        for name, held in named.items():
+            if held is None:
+                continue
+            if not all(map(math.isfinite, (held.median, held.mean, held.low or 0, held.high or 0))):
+                return f"{name} is not finite"
+            if name != "dynamic_energy_j" and min(held.median, held.mean) < 0:
+                return f"{name} is negative"
+        return None
 
 
 @dataclass(frozen=True)

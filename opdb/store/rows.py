@@ -153,7 +153,7 @@ def joined_quantity(name: str, *values: Any) -> Quantity | None:
     """Return the quantity of these parts (`QUANTITY_PARTS`); None where it has none."""
     if values[0] is None:
         return None
-    if not _NUMBERS_OR_NONE.issuperset(map(type, values)):
+    if not _NUMBERS_OR_NONE.issuperset(map(type, values)) or values[1] is None:
         raise TypeError(f"{name} is {values}, no numbers")
     return Quantity(*values)
 

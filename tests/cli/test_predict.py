@@ -148,6 +148,24 @@ def test_a_model_that_was_never_harvested_is_harvested_and_predicted(
     assert (again.status, again.err, again.out) == (0, "", ran.out)
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("time_s_mean = 9e999", "time_s is not finite"),
+        ("energy_j_median = -1.0", "energy_j is negative"),
+        ("dynamic_energy_j_high = -9e999", "dynamic_energy_j is not finite"),
+        ("""host_time_s = replace(host_time_s, '"mean":', '"mean":-')""", "is negative"),
+    ],
+)
+def test_a_cost_that_no_visit_gives_is_refused(
+    opdb: Opdb, h200: Path, change: str, why: str
+) -> None:
+    drop(h200, f"UPDATE cost SET {change}")
+    ran = opdb(*RESNET152)
+    assert (ran.status, ran.out) == (2, "") and ran.err.count("\n") == 1
+    assert why in ran.err and ran.err.endswith("python -m opdb.derive restores it\n")
+
+
 def test_the_command_shows_layers_in_their_order_and_says_that_it_harvested(
     opdb: Opdb, h200: Path
 ) -> None:

@@ -132,6 +132,11 @@ def test_a_full_disk_is_explained_and_changes_nothing(sqlite: Store) -> None:
     ("statement", "said"),
     [
         ("UPDATE cost SET time_s_mean = 'abc'", "time_s is "),
+        ("UPDATE cost SET time_s_mean = NULL", "time_s is "),
+        (
+            """UPDATE campaign SET calibration = json_set(calibration, '$.base_power_w', -1.5)""",
+            "base power of -1.5 W",
+        ),
         (
             """UPDATE cost SET host_time_s = replace(host_time_s, '"mean":', '"mean":"x","y":')""",
             "expected float, got 'x'",

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {
     "core": {"statements": 25_741, "lines": 48_465, "files": 146},
     "studies": {"statements": 4_283, "lines": 7_990, "files": 20},
-    "tests": {"lines": 31_960, "files": 265},
+    "tests": {"lines": 32_118, "files": 267},
     "benchmarks": {"lines": 2_303, "files": 10},
 }
 

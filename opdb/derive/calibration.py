@@ -5,14 +5,12 @@ Pure, so that a recorded board can be looked at anew where there is no GPU.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
-from opdb.derive.costs import AT_THE_LIMIT, call_times_s, stretch_power_w
-from opdb.records import Device, MeterTest, ModelRun, Series, Trace, Visit
+from opdb.records import MeterTest, Series, Trace
 
 # A board's raw traces and their analysis: periods, mean powers, how samples follow a load.
 #
@@ -182,8 +180,6 @@ def rise_of(record: BoardRecord) -> Rise:
 
 
 # A board's facts from its traces: periods, lag, base power, the power limit, the L2. Pure.
-#
-# The traces are not kept. The samples of visits and runs are: `bounds_of` reads them.
 
 
 CACHED_SHARE = 0.25
@@ -194,27 +190,6 @@ BEYOND_SHARE = 1.7
 
 LEAST_CONTRAST = 1.1
 """By how much reading a byte must take longer beyond the L2, for a step to be seen."""
-
-ALLOWED = {
-    "container_time_s": (1e-4, math.inf),
-    "_per_s": (math.inf, 1.4),
-    "_s": (10.0, 3.0),
-    "": (math.inf, 1.4),
-}
-"""What a fact whose name ends so (the first that does) is at most, and by which factor boards of
-one device may lie apart: 60 boards lie within 1.13 of their median in powers, rates and bytes, 2.2
-in times; no trace of a calibration takes 10 s. A container's time is the host's."""
-
-# Anchors by the beginning of their keys. In the one with the least to do, 48 boards drew 1.17 to
-# 1.27 of their base power. Others come near a peak (the bytes or FLOPs of a call, and how many
-# times its rate the peak is at most): 60 boards reached 0.97 to 0.99 of the rate of a copy, and
-# 0.84 to 0.9 of the peaks of products.
-LEAST_ANCHOR = "0f27a99fed91"
-NEAR_A_PEAK = {
-    "copy_bytes_per_s": ("bb6b294fe4b3", 411_041_792, 1.4),
-    "matmul_bfloat16_flops_per_s": ("aed964611278", 34_359_738_368, 2.0),
-    "matmul_float32_flops_per_s": ("a3f93debd956", 4_294_967_296, 2.0),
-}
 
 
 def facts_of(record: BoardRecord, ratings: Ratings) -> tuple[dict[str, float | None], list[str]]:
@@ -298,53 +273,6 @@ def resident_bytes(
         if size0 > small[-1][0] and rate0 < half <= rate1:
             return size0 + (size1 - size0) * (half - rate0) / (rate1 - rate0), ""
     return None, "reading grew slower in no one place"
-
-
-def bounds_of(
-    device: Device, visits: Sequence[Visit], runs: Sequence[ModelRun]
-) -> dict[str, tuple[float, float]]:
-    """Return the least and the most that facts of a board can be, by its visits and runs.
-
-    They leave room for other GPUs and drivers, and for a board that warms up. What facts can be
-    that are not among them is in `ALLOWED`.
-    """
-    seen = [
-        (
-            "" if '"tf32_matmul":true' in each.setting else each.configuration,
-            each.stretch,
-            each.flags,
-        )
-        for each in visits
-        if each.stretch is not None
-    ]
-    seen += [("", stretch, run.flags) for run in runs for stretch in run.repeats]
-    powers_w = [(key, w, flags) for key, each, flags in seen if (w := stretch_power_w(each))]
-    kept_w = [w for _, w, flags in powers_w if any(f.startswith(AT_THE_LIMIT) for f in flags)]
-    limit_w, l2_bytes = device.power_limit_w, device.l2_bytes
-    found = {
-        "limit_power_w": (
-            max(0.5 * (limit_w or 0.0), *(0.8 * w for _, w, _ in powers_w), 0.0),
-            min(1.05 * (limit_w or math.inf), 1.1 * max(kept_w, default=math.inf)),
-        ),
-        "base_power_w": (
-            0.45 * min((w for key, w, _ in powers_w if key.startswith(LEAST_ANCHOR)), default=0.0),
-            1.25 * min((w for _, w, _ in powers_w), default=limit_w or math.inf),
-        ),
-        "l2_resident_bytes": (0.2 * (l2_bytes or 0.0), 2.0 * (l2_bytes or math.inf)),
-    }
-    for fact, series in (
-        ("sample_period_s", "power_samples"),
-        ("counter_period_s", "counter_edges"),
-    ):
-        steps_s = [step for _, each, _ in seen if (step := period_s(getattr(each, series)))]
-        if steps_s:
-            found[fact] = statistics.median(steps_s) / 1.5, 1.5 * statistics.median(steps_s)
-    for fact, (anchor, work, most) in NEAR_A_PEAK.items():
-        of_calls = [call_times_s(each) for key, each, _ in seen if key.startswith(anchor)]
-        if of_calls:
-            rate = work / statistics.median(chain.from_iterable(of_calls))
-            found[fact] = 0.75 * rate, most * rate
-    return found
 
 
 # Tests of a board's meters on its traces: each passed, failed, or not made and why. Pure.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import lzma
-import math
 import shutil
 import sqlite3
 import tempfile
@@ -58,7 +57,6 @@ from opdb.store.rows import insert_into, upsert
 from opdb.store.sets import (
     TABLES,
     check,
-    check_facts,
     folders_of,
     opened,
     prove,
@@ -69,14 +67,6 @@ from opdb.store.store import Store
 
 _ASIDE = ".opdb-"
 """How the folder's name begins in which a set is written before its files are put in place."""
-
-_LASTING = {"name", "type", "power_limit_w", "memory_bytes", "l2_bytes", "max_clock_hz", "cpu"}
-"""Attributes in which a set and the database agree on a device or a host; a host's system is
-upgraded."""
-
-MEMORY_APART = 0.02
-"""The share by which the memory of a device may differ: drivers set aside more or less."""
-
 
 _IN_PARTS = {"yield_per": 1000}
 """How rows are read that may be many, and large."""
@@ -312,12 +302,10 @@ def merge(
     path and its fingerprint when None.
 
     Raises:
-        InputError: it contradicts what the database has, or is the database itself.
+        InputError: it is the database itself.
     """
     if store.path is not None and store.path.resolve() == path.resolve():
         raise InputError(f"{path} is the database itself; name another with --db, or another job's")
-    _check_known(store, found, path)
-    check_facts(found, path, {}, store)
     name, seen = source or (str(path.resolve()), fingerprint(path))
     attached = found.path if store.path is not None else None
     with store.writing(incoming=attached) as connection:
@@ -418,26 +406,3 @@ def _counts(connection: Connection, theirs: Mapping[Table, Table] | None = None)
         for name, table in TABLES.items()
     )
     return dict(connection.execute(select(*counts)).mappings().one())
-
-
-def _check_known(store: Store, found: Store, path: Path) -> None:
-    """Check that a set does not contradict what the database has of its device and hosts.
-
-    Raises:
-        InputError: it does; the message names the field.
-    """
-    known = {("device", each.slug): vars(each) for each in store.devices()}
-    known |= {("host", each.id): vars(each) for each in store.hosts()}
-    named = [("device", each.slug, vars(each)) for each in found.devices()]
-    named += [("host", each.id, vars(each)) for each in found.hosts()]
-    for what, id_, there in named:
-        here = known.get((what, id_), {})
-        for name in sorted(_LASTING & here.keys()):
-            values = here[name], there[name]
-            if None in values or values[0] == values[1]:
-                continue
-            if name != "memory_bytes" or not math.isclose(*values, rel_tol=MEMORY_APART):
-                raise InputError(
-                    f"{path}, {what} {id_[:36]!r}, column {name}: {there[name]!r}: the database "
-                    f"has {here[name]!r} of this {what}"
-                )

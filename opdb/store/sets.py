@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import statistics
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,6 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy import Connection, Table, or_, select, update
 
-from opdb.derive.calibration import ALLOWED, bounds_of
 from opdb.derive.costs import ESTIMATOR, board_costs
 from opdb.errors import DatabaseError, InputError, shown
 from opdb.files import check_input
@@ -339,8 +337,6 @@ def _check_calls(connection: Connection, path: Path) -> None:
 # proving
 #
 # Only visits enter a database from outside; costs are derived from them, never taken on trust.
-# Facts of calibrations, whose traces no set holds, are held against the samples of visits and runs,
-# and against the facts of other boards.
 
 ESTIMATORS = tuple(str(number) for number in range(1, int(ESTIMATOR) + 1))
 """The estimators whose costs are read; the last is this version's."""
@@ -353,22 +349,17 @@ def prove(store: Store, path: Path) -> None:
     of a logarithm depends on the machine. Those of an older estimator may differ and are replaced.
 
     Raises:
-        InputError: a sample cannot be what was measured, a cost is not what the visits say, or a
-            fact of a calibration contradicts what was seen of its board or of others.
+        InputError: a sample cannot be what was measured, or a cost is not what the visits say.
     """
     with store.reading() as connection:
         for table in (schema.visit, schema.host_visit, schema.model_run):
             _check_values(connection, table, path, raw=True)
-    bounds = {}
     boards = {board.uuid for board in store.boards()}
     if unknown := store.cost_counts().keys() - boards:
         raise InputError(f"{path}: costs on {min(unknown)} rest on no visit of the set")
     for board in sorted(boards):
         visits = store.visits(board)  # the samples of one board at a time fit into memory
         campaigns, host_visits = store.campaigns(board=board), store.host_visits(board)
-        if campaigns:
-            runs = store.model_runs(board=board, setting=None)
-            bounds[board] = bounds_of(campaigns[0].device, visits, runs)
         try:
             found = board_costs(campaigns, visits, host_visits)
         except DAMAGE as error:
@@ -397,52 +388,3 @@ def prove(store: Store, path: Path) -> None:
                         )
                 costs[cost.configuration, cost.setting] = cost
         store.replace_costs(board, costs.values())
-    check_facts(store, path, bounds)
-
-
-def check_facts(
-    store: Store,
-    path: Path,
-    bounds: Mapping[str, Mapping[str, tuple[float, float]]],
-    known: Store | None = None,
-) -> None:
-    """Check facts of calibrations and campaigns against the bounds that samples set them.
-
-    `bounds` are by board (UUID) and fact. Facts are held against those of the device's other
-    boards, too, in the set and `known`. Those of a processor, whose power other work raises, are
-    left alone.
-
-    Raises:
-        InputError: one is no number, or none that this leaves possible.
-    """
-    stated = _stated(store)
-    every: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for _, _, *fact, value in (*stated, *(_stated(known) if known else ())):
-        every[tuple(fact)] += [value] if isinstance(value, float | int) else []
-    for column, board, device, fact, value in stated:
-        most, apart = next(of for ending, of in ALLOWED.items() if fact.endswith(ending))
-        low, high = bounds.get(board, {}).get(fact, (0.0, most))
-        if len(every[device, fact]) > 1:
-            usual = statistics.median(every[device, fact])
-            low, high = max(low, usual / apart), min(high, usual * apart)
-        if not isinstance(value, float | int) or not low <= value <= high:
-            raise InputError(
-                f"{path}, column {column}: '{fact} {value}': what was measured on {board} and its "
-                f"like allows {low:.4g} to {high:.4g}"
-            )
-
-
-def _stated(store: Store) -> list[tuple[str, str, str, str, Any]]:
-    """Return each fact that is stated of a GPU: column, board, device, name, value."""
-    gpus = {device.slug for device in store.devices() if device.type == "cuda"}
-    stated = [("facts", each.board, each.facts) for each in store.board_calibrations()]
-    stated += [
-        ("calibration", each.board, {**vars(each.calibration), "base_power_interval_w": None})
-        for each in store.campaigns()
-    ]
-    return [
-        (column, board.uuid, board.device, fact, value)
-        for column, board, facts in stated
-        for fact, value in facts.items()
-        if value is not None and fact != "notes" and board.device in gpus
-    ]

@@ -156,6 +156,7 @@ TAMPERED = [
     ("calls", "form", lambda v: "method", "not one of module"),
     ("campaigns", "calibration", lambda v: "{}", "base_power_w"),
     ("campaigns", "environment", lambda _: '{"torch":' + "[" * 5000, "nested too deeply"),
+    ("calibrations", "facts", lambda _: '{"base_power_w":"80"}', "expected float, got '80'"),
     ("devices", "name", lambda _: "H200\x1b[2J", "a control character"),
     ("hosts", "cores", lambda _: -16, "out of range"),
     ("visits", "cost_s", lambda v: math.inf, "not a finite number"),

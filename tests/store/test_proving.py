@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -145,92 +144,3 @@ def test_an_export_writes_the_costs_that_its_visits_give(
         for board in before.boards():
             assert again.costs(board.uuid) == before.costs(board.uuid)
     assert opdb("import", tmp_path / "again", "--db", tmp_path / "other.sqlite").status == 0
-
-
-def stating(column: str, fact: str, value: object) -> Callable[[list[Row]], None]:
-    """Return the change of a fact of a file's first row; a float multiplies it."""
-
-    def change(rows: list[Row]) -> None:
-        stated = json.loads(rows[0][column])
-        stated[fact] = stated[fact] * value if isinstance(value, float) else value
-        rows[0][column] = json.dumps(stated)
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("file", "fact", "value"),
-    [
-        *(("calibrations", "limit_power_w", times) for times in (294 / 694, 0.7, 1.2, 10.0)),
-        *(("calibrations", "copy_bytes_per_s", times) for times in (0.1, 0.5, 0.7, 1.5, 10.0)),
-        *(("calibrations", "base_power_w", times) for times in (0.1, 0.5, 1.5, 10.0)),
-        *(("calibrations", "matmul_float32_flops_per_s", times) for times in (0.5, 2.5)),
-        *(("calibrations", "matmul_bfloat16_flops_per_s", times) for times in (0.5, 2.5)),
-        *(("calibrations", "sample_period_s", times) for times in (0.1, 0.5, 2.0, 10.0)),
-        *(("calibrations", "counter_period_s", times) for times in (0.5, 2.0)),
-        *(("calibrations", "l2_resident_bytes", times) for times in (0.1, 10.0)),
-        ("calibrations", "sample_lag_s", 10.0),
-        ("calibrations", "step_response_10_90_s", -1.0),
-        ("calibrations", "limit_recover_s", 100.0),
-        ("calibrations", "copy_bytes_per_s", "4e12"),
-        ("calibrations", "matmul_float64_flops_per_s", float("nan")),
-        *(("campaigns", "base_power_w", times) for times in (0.5, 1.5)),
-        *(("campaigns", "transition_s", times) for times in (0.1, 10.0)),
-        ("campaigns", "container_time_s", 100.0),
-        ("campaigns", "sample_period_s", 2.0),
-    ],
-)
-def test_a_fact_that_samples_contradict_is_refused(
-    file: str,
-    fact: str,
-    value: object,
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    folder = shutil.copytree(published.SET.parent / "apart" / "nvidia-h200-curve", tmp_path / "set")
-    column = {"calibrations": "facts", "campaigns": "calibration"}[file]
-    edit(folder, file, stating(column, fact, value))
-    target = tmp_path / "new.sqlite"
-    ran = opdb("import", folder, "--db", target)
-    assert ran.status == 2 and ran.err.count("\n") == 1, ran.err
-    assert f"{folder}, " in ran.err and f", column {column}: '{fact} " in ran.err, ran.err
-    assert "what was measured on GPU-e135ec52-" in ran.err and " allows " in ran.err
-    assert not target.exists()
-
-
-@pytest.mark.parametrize(
-    ("file", "column", "value", "known"),
-    [
-        ("devices", "memory_bytes", 85017493504, "150109880320 of this device"),
-        ("devices", "power_limit_w", 690.0, "700.0 of this device"),
-        ("devices", "l2_bytes", 52428800, "62914560 of this device"),
-        ("devices", "max_clock_hz", 1755000000.0, "1980000000.0 of this device"),
-        ("devices", "name", "NVIDIA H100", "'NVIDIA H200' of this device"),
-        ("hosts", "cpu", "Intel(R) N100", "'Intel(R) Xeon(R) Processor' of this host"),
-        ("devices", "memory_bytes", 150754820096, None),  # another driver
-        ("devices", "l2_bytes", None, None),
-        ("hosts", "system", "Linux 6.19.0", None),  # an upgrade
-    ],
-)
-def test_a_set_that_contradicts_the_database_is_refused(
-    file: str,
-    column: str,
-    value: object,
-    known: str | None,
-    small: Path,
-    folder: Path,
-    tmp_path: Path,
-    opdb: Opdb,  # noqa: F811
-) -> None:
-    target = tmp_path / "all.sqlite"
-    assert opdb("import", small, "--db", target).status == 0
-    before = target.read_bytes()
-    edit(folder, file, lambda rows: rows[0].update({column: value}))
-    ran = opdb("import", folder, "--db", target)
-    if known is None:
-        assert ran.status == 0, ran.err
-        return
-    assert ran.status == 2 and ran.err.count("\n") == 1, ran.err
-    place = f", column {column}: {value!r}: the database has {known}"
-    assert place in ran.err, ran.err
-    assert target.read_bytes() == before

@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 25_670, "lines": 48_302, "files": 146},
+    "core": {"statements": 25_546, "lines": 48_060, "files": 146},
     "studies": {"statements": 4_283, "lines": 7_990, "files": 20},
-    "tests": {"lines": 32_029, "files": 267},
+    "tests": {"lines": 32_001, "files": 267},
     "benchmarks": {"lines": 2_303, "files": 10},
 }
 

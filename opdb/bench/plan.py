@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import random
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 
 from opdb.algorithms.names import Algorithm
 from opdb.bench.session import current_settings
 from opdb.bench.visit import VisitRequest
 from opdb.derive.costs import ESTIMATOR
-from opdb.derive.statistics import PRECISION, PRIOR_DEGREES, is_within, visit_deviation
+from opdb.derive.statistics import PRECISION, is_within, visit_deviation
 from opdb.growth import benched_configurations
 from opdb.kinds.registry import relevant_setting
 from opdb.memory import touched_bytes, weight_bytes
@@ -31,7 +29,7 @@ from opdb.records import (
     Role,
     Weights,
 )
-from opdb.store import ConfigurationFilter, Repeated, Store, VisitFilter
+from opdb.store import ConfigurationFilter, Store, VisitFilter
 
 ROUNDS = 2
 """Good visits wanted of a configuration of no model: two in different random rounds beat one long
@@ -78,9 +76,7 @@ class BenchRequest:
     `configurations` (keys), where given, are all that is benched, and are visited in that order.
     `workloads` (keys), where given, are those whose sums are to be precise, as far as the board has
     measured them, and of whose calls host times are taken; None: all of which it has measured every
-    operator, and all. `wholes` says what a whole pass of some of these is likely to take, in
-    seconds and joules: where the board has measured a part of it, the part need not be more precise
-    than the whole is to be.
+    operator, and all.
     `algorithms`, where given, are those that convolutions are to take, and nothing else is benched;
     what is measured so is kept apart from what torch chooses, and has no duplicates.
     `host_times` says whether host times of calls are taken beside visits: a CUDA graph needs none.
@@ -98,7 +94,6 @@ class BenchRequest:
     resident_bytes: float | None = None
     configurations: Sequence[str] | None = None
     workloads: Collection[str] | None = None
-    wholes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     algorithms: tuple[Algorithm, ...] = ()
     host_times: bool = True
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(2**31))
@@ -202,193 +197,79 @@ def interpolated(store: Store, device: str) -> set[str]:
     return found.difference(*(calls[key] for key in calls.keys() - own))
 
 
-# Further visits where they narrow the sums of models most.
+# Further visits: of what is not yet as precise as asked, by itself or in sums.
 #
-# A model's sum is Σ n·c over its configurations: n calls of one, each of cost c, the mean of v
-# visits that scatter by σ. Visits add Σ n²σ²/v to the sum's variance. Least device time for a given
-# variance has v ∝ n·σ/√(time of a visit) (Neyman 1934; with costs: Cochran, Sampling Techniques,
-# 1977, 5.5). Visits are whole and few, so they are given one by one, each to the configuration in
-# which it takes most variance off for its device time; that comes to the same.
-#
-# What all visits share (a board's gain, base power, transitions, the model error) no visit makes
-# smaller, and none is spent on it. Pure: costs go in, configurations come out.
+# A model's sum is Σ n·c over its configurations: n calls of one, each of cost c. Where it is less
+# precise than asked, the configurations that scatter most in it are visited once more. What all
+# visits share (a board's gain, base power, transitions, the model error) no visit makes smaller.
 
 Z95 = 1.96
 
-TOP_SHARE = 0.05
-"""A configuration that makes up more of a model's sum is visited twice at least."""
-
-MANY = 3
-"""So many configurations of a kind, visited twice, tell how visits of that kind scatter."""
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """How one quantity of a configuration was sampled: its mean, a visit's deviation, the visits.
-
-    `value` and `deviation` are of one call, in seconds or joules. `deviation` is None where one
-    visit is all there is.
-    """
-
-    kind: str
-    value: float
-    deviation: float | None
-    visits: int
-
-    @classmethod
-    def of(cls, kind: str, quantity: Quantity, visits: int) -> Sampled:
-        return cls(kind, quantity.mean, visit_deviation(quantity.half_width, visits), visits)
+HALVED = 0.5
+"""How much of what a configuration adds to a sum's variance a second visit takes off."""
 
 
 @dataclass(frozen=True)
 class Sum:
-    """One sum, of times or of energies, over a model's configurations: calls of each, by key.
+    """One sum, of times or of energies, over a model's configurations.
 
-    A configuration that takes the device no time (a view, an index) is in no sum. `whole` is what
-    the model is likely to take where these are not all that it calls, in seconds or joules.
+    `parts` are what the calls of each configuration (key) add to it, in seconds or joules, and half
+    the width of the sampling part of that one's 95 % interval.
     """
 
-    counts: Mapping[str, int]
-    sampled: Mapping[str, Sampled]
-    whole: float = 0.0
+    parts: Mapping[str, tuple[float, float]]
 
     @property
     def value(self) -> float:
-        """The sum, in seconds or joules; what the model takes in all where that is more."""
-        seen = math.fsum(n * self.sampled[key].value for key, n in self.counts.items())
-        return max(seen, self.whole)
-
-    def variance(self, key: str, visits: int) -> float:
-        deviation = self.sampled[key].deviation or 0.0
-        return (self.counts[key] * deviation) ** 2 / visits
+        return math.fsum(value for value, _ in self.parts.values())
 
     @property
     def half_width(self) -> float:
         """The sampling part of its 95 % interval, as a share of it."""
-        return Z95 * math.sqrt(self._variance()) / self.value if self.value > 0 else 0.0
+        return math.sqrt(math.fsum(width**2 for _, width in self.parts.values())) / self.value
 
-    def _variance(self) -> float:
-        return math.fsum(self.variance(key, self.sampled[key].visits) for key in self.counts)
+    def coarse(self, precision: float, among: Collection[str]) -> set[str]:
+        """Return which of some configurations (keys) keep the sum from a precision, a share of it.
 
-    def further(
-        self, precision: float, visits: Mapping[str, int], seconds: Mapping[str, float], most: int
-    ) -> dict[str, int]:
-        """Return how many visits of each configuration there are to be.
-
-        `visits` are those that other sums want already, `seconds` what one more of each takes. What
-        has no `seconds` is not visited here, and what it adds to the variance stays as it is.
+        They are the fewest that bring it there with one visit more each; all where none do.
         """
-        value = self.value
-        found = {}
-        for key in self.counts.keys() & seconds.keys():
-            one = self.sampled[key]
-            top = self.counts[key] * one.value > TOP_SHARE * value or one.deviation is None
-            found[key] = max(one.visits, visits.get(key, 0), 2 if top else 1)
-        allowed = (precision * value / Z95) ** 2
-        variance = math.fsum(self.variance(key, v) for key, v in found.items())
-
-        def place(key: str) -> tuple[float, str]:
-            saved = self.variance(key, found[key]) - self.variance(key, found[key] + 1)
-            return -saved / seconds[key], key
-
-        queue = [place(key) for key, v in found.items() if v < most and self.variance(key, v)]
-        heapq.heapify(queue)
-        while variance > allowed and queue:
-            _, key = heapq.heappop(queue)
-            variance += self.variance(key, found[key] + 1) - self.variance(key, found[key])
-            found[key] += 1
-            if found[key] < most:
-                heapq.heappush(queue, place(key))
+        excess = (self.half_width**2 - precision**2) * self.value**2
+        widths = {key: width for key, (_, width) in self.parts.items() if key in among and width}
+        found = set()
+        for key in sorted(widths, key=lambda key: (-widths[key], key)):
+            if excess <= 0:
+                break
+            excess -= HALVED * widths[key] ** 2
+            found.add(key)
         return found
-
-
-def sums_of(
-    calls: Mapping[str, Mapping[str, int]],
-    costs: Mapping[str, Cost],
-    kinds: Mapping[str, str],
-    wholes: Mapping[str, tuple[float, float]] = MappingProxyType({}),
-    repeated: Iterable[Repeated] = (),
-) -> list[Sum]:
-    """Return the sums of times and of energies of workloads.
-
-    `calls` are the calls of each configuration (key) by workload, `costs` and `kinds` by
-    configuration, `wholes` what a workload is likely to take in all (seconds, joules). A
-    configuration without a cost, or that takes the device no time, has no part in a sum. Where
-    these costs do not tell how visits of a kind scatter, those of `repeated`, of other boards too,
-    do.
-    """
-    costs = {key: cost for key, cost in costs.items() if takes_time(cost)}
-    times = {k: Sampled.of(kinds[k], c.time_s, c.visits) for k, c in costs.items() if c.time_s}
-    energies = {
-        k: Sampled.of(kinds[k], c.energy_j, c.visits) for k, c in costs.items() if c.energy_j
-    }
-    elsewhere = list(repeated)
-    both = (
-        _shrunk(times, [Sampled.of(r.kind, r.time_s, r.visits) for r in elsewhere if r.time_s]),
-        _shrunk(
-            energies, [Sampled.of(r.kind, r.energy_j, r.visits) for r in elsewhere if r.energy_j]
-        ),
-    )
-    sums = []
-    for quantity, sampled in enumerate(both):
-        for workload, counts in calls.items():
-            known = {key: n for key, n in counts.items() if key in sampled}
-            if known:
-                whole = wholes[workload][quantity] if workload in wholes else 0.0
-                sums.append(Sum(known, sampled, whole))
-    return sums
 
 
 def takes_time(cost: Cost) -> bool:
     return cost.time_s is not None and cost.time_s.mean > 0
 
 
-def _shrunk(sampled: Mapping[str, Sampled], elsewhere: Iterable[Sampled]) -> dict[str, Sampled]:
-    usual = _usual(elsewhere) | _usual(sampled.values())
-    return {
-        key: one if one.kind not in usual else replace(one, deviation=_joined(one, usual[one.kind]))
-        for key, one in sampled.items()
-    }
+def sampling_width(quantity: Quantity, visits: int) -> float:
+    """Return half the width of the sampling part of a quantity's 95 % interval; 0 without one."""
+    return Z95 * (visit_deviation(quantity.half_width, visits) or 0.0) / math.sqrt(visits)
 
 
-def _usual(sampled: Iterable[Sampled]) -> dict[str, float]:
-    found: dict[str, list[float]] = defaultdict(list)
-    for one in sampled:
-        if one.visits > 1 and one.deviation is not None and one.value > 0:
-            found[one.kind].append(one.deviation / one.value)
-    return {
-        kind: math.sqrt(statistics.fmean(r * r for r in relative))
-        for kind, relative in found.items()
-        if len(relative) >= MANY
-    }
+def sums_of(calls: Iterable[Mapping[str, int]], costs: Mapping[str, Cost]) -> list[Sum]:
+    """Return the sums of times and of energies over each of these calls, by configuration (key).
 
-
-def _joined(one: Sampled, usual: float) -> float:
-    own = 0.0 if one.deviation is None else one.deviation
-    degrees = one.visits - 1
-    shared = PRIOR_DEGREES * (usual * one.value) ** 2
-    return math.sqrt((degrees * own**2 + shared) / (degrees + PRIOR_DEGREES))
-
-
-def wanted(
-    sums: Sequence[Sum], precision: float, seconds: Mapping[str, float], most: int
-) -> dict[str, int]:
-    """Return how many visits of each configuration the sums want, at most so many, by key.
-
-    Of each sum, the sampling part of what is visited here is to be within `precision`, a share of
-    the sum. `seconds` is the device time of one visit of each configuration that is.
+    What has no cost, or takes the device no time (a view, an index), is in no sum.
     """
-    visits: dict[str, int] = {}
-    for each in sorted(sums, key=lambda sum_: sum_.half_width, reverse=True):
-        visits |= each.further(precision, visits, seconds, most)
-    return visits
-
-
-# Further visits of a bench: of what is not yet as precise as asked, by itself or in sums.
-
-RECHECKED_SHARE = 0.05
-"""Share of what models call that is visited once more beside what their sums want: were only the
-latter visited late, what is late and what is scattered would look alike."""
+    sums = []
+    for counts in calls:
+        known = [(n, costs[key]) for key, n in counts.items() if key in costs]
+        for name in ("time_s", "energy_j"):
+            parts = {
+                cost.configuration: (n * one.mean, n * sampling_width(one, cost.visits))
+                for n, cost in known
+                if takes_time(cost) and (one := getattr(cost, name)) is not None
+            }
+            if parts:
+                sums.append(Sum(parts))
+    return sums
 
 
 @dataclass(frozen=True)
@@ -558,53 +439,29 @@ class Benched:
         keys = set().union(*calls.values())
         called = self.store.configurations_among(ConfigurationFilter(None, keys))
         measured = {cost.configuration: cost for cost in self._costs_of(called)}
-        if named is None:
-            calls = self.whole(calls, measured)
-        kinds = {c.key: c.kind for c in called}
-        repeated = self.store.repeated(self.board.device)
-        return sums_of(calls, measured, kinds, self.request.wholes, repeated)
-
-    def whole(
-        self, calls: Mapping[str, dict[str, int]], measured: Collection[str]
-    ) -> dict[str, dict[str, int]]:
-        missing = {key: counts.keys() - set(measured) for key, counts in calls.items()}
-        between = self._between if any(missing.values()) else set()
-        return {key: calls[key] for key, keys in missing.items() if keys <= between}
+        complete = [
+            counts
+            for counts in calls.values()
+            if named is not None or counts.keys() - measured.keys() <= self._between
+        ]
+        return sums_of(complete, measured)
 
     def coarse(self) -> set[str]:
         """Return the configurations (keys) that are to be visited once more.
 
         None of them takes the device no time: further visits would tell nothing of it.
         """
+        request, found = self.request, set()
         costs = [cost for cost in self.costs if takes_time(cost)]
-        coarse = {
-            cost.configuration
-            for cost in costs
-            if cost.configuration not in self.called and not is_within(cost, self.request.precision)
-        }
-        visits = {cost.configuration: cost.visits for cost in costs}
-        return coarse | self._wanted_by_sums(visits)
-
-    def _wanted_by_sums(self, visits: Mapping[str, int]) -> set[str]:
-        """Return what the sums want visited once more, and a few of what they do not beside it.
-
-        `visits` are those made of each configuration (key).
-        """
-        request = self.request
-        summed = visits.keys() & set().union(*(each.counts for each in self.sums))
-        spent = self.store.spent(self.board.device, self.board.uuid)
-        took_s = {each.configuration: each.seconds for each in spent}
-        seconds = {key: took_s[key] / visits[key] for key in summed}
-        more = {
-            key
-            for key, number in wanted(self.sums, request.sum_precision, seconds, MAX_ROUNDS).items()
-            if number > visits[key]
-        }
-        if more:
-            others = sorted(summed - more)
-            count = math.ceil(RECHECKED_SHARE * len(others))
-            more |= set(random.Random(request.seed).sample(others, count))
-        return more
+        for cost in costs:
+            if cost.configuration in self.called:
+                is_wide = cost.time_s is not None and cost.time_s.half_width is None
+            else:
+                is_wide = not is_within(cost, request.precision)
+            if is_wide:
+                found.add(cost.configuration)
+        left = {cost.configuration for cost in costs if cost.visits < MAX_ROUNDS}
+        return found.union(*(each.coarse(request.sum_precision, left) for each in self.sums))
 
     def _costs_of(self, configurations: Iterable[Configuration]) -> list[Cost]:
         setting_of = {c.key: relevant_setting(c.kind, self.settings) for c in configurations}

@@ -64,9 +64,6 @@ CAMPAIGN_S = 11.0
 """Seconds until a campaign on a GPU has calibrated and makes its first visit, seen on an H200; a
 budget with less left buys nothing more."""
 
-RAISED_BY = 0.02
-"""How far a goal is raised, at least, where a workload misses its target all the same."""
-
 
 @dataclass(frozen=True)
 class BuildModel:
@@ -176,8 +173,8 @@ class _Build:
         self.built = Built(platform.device.slug, self._board)
 
     def run(self) -> Built:
-        while self._bench() and self._measure_models() and self._raise_goals():
-            pass
+        if self._bench():
+            self._measure_models()
         built, known = self.built, self._survey()
         built.elapsed_s, built.survey = self._time.elapsed_s, known
         built.standings = self._standings(known)
@@ -222,7 +219,7 @@ class _Build:
             some = _first_of(steps, self._slice_s)
             self._slice_s *= SLICE_GROWTH
             try:
-                self._bench_slice(some, len(steps), known)
+                self._bench_slice(some, len(steps))
             except CannotMeasureError as error:
                 # Where many fail in a row, that is kept, and others are left to measure; a device
                 # that is gone lets nothing new be kept.
@@ -230,19 +227,17 @@ class _Build:
                     raise
                 self._display.note(str(error))
 
-    def _bench_slice(self, steps: Sequence[SurveyStep], of: int, known: Survey) -> None:
+    def _bench_slice(self, steps: Sequence[SurveyStep], of: int) -> None:
         everything = plural(of, "configuration")
         self._display.note(f"bench: the next {len(steps)} of {everything} to the target")
         keys = [step.key for step in steps]
-        wholes = {job.workload.key: known.whole(job.workload) for job in self._jobs}
         request = BenchRequest(
             device=self._device,
             max_s=self._time.left_s,
             retry=self._request.retry,
             rounds=None,
             configurations=keys,
-            workloads=list(wholes),
-            wholes={key: whole for key, whole in wholes.items() if whole is not None},
+            workloads=[job.workload.key for job in self._jobs],
             host_times=self._request.mode != "graph",
         )
         result = bench(self._store, request, self._display)
@@ -252,49 +247,25 @@ class _Build:
         self.built.benched += result.configurations
         self.built.visits += result.outcomes.total()
 
-    def _measure_models(self) -> bool:
-        retry = self._request.retry and not self.built.runs
-        work = model_work(self._policy, retry=retry)
+    def _measure_models(self) -> None:
+        work = model_work(self._policy, retry=self._request.retry)
         lacking = work.pending(self._store, [self._spec(job) for job in self._drawn])
-        if not lacking:
-            return True
         usual_s = run_seconds(self._store, self._platform.device.slug, self._request.mode)
-        if self._is_short_of(self._begin_s + usual_s):
-            return self._too_late(lacking)
-        made = []
-        with self._display.progress(len(lacking), "measure") as shown:
-            for spec, _ in work.run(self._store, lacking, self._device, shown):
-                made.append(spec)
-                if self._is_short_of(usual_s):
-                    break
-        self.built.runs += len(made)
+        made: list[ModelRunSpec] = []
+        if lacking and not self._is_short_of(self._begin_s + usual_s):
+            with self._display.progress(len(lacking), "measure") as shown:
+                for spec, _ in work.run(self._store, lacking, self._device, shown):
+                    made.append(spec)
+                    if self._is_short_of(usual_s):
+                        break
+        self.built.runs = len(made)
         late = work.pending(self._store, [spec for spec in lacking if spec not in made])
-        return self._too_late(late) if late and self._is_short_of(usual_s) else True
+        if late and self._is_short_of(usual_s if made else self._begin_s + usual_s):
+            not_run = plural(len(late), "model")
+            self.built.stopped = f"{self._time_is_up}; not run: {not_run}"
 
     def _spec(self, job: BuildModel) -> ModelRunSpec:
         return ModelRunSpec(job.request, job.ran, self._request.mode, (self._board,))
-
-    def _too_late(self, specs: Sequence[ModelRunSpec]) -> bool:
-        self.built.stopped = f"{self._time_is_up}; not run: {plural(len(specs), 'model')}"
-        return False
-
-    def _raise_goals(self) -> bool:
-        """Ask for more of what misses its target in spite of its coverage; False if nothing can.
-
-        Attribution leaves out what was not measured: the more is, the nearer it comes.
-        """
-        known, target = self._survey(), self._request.target
-        short = {
-            standing.workload.key: shortfall
-            for standing in self._standings(known)
-            if (shortfall := _shortfall(standing, target)) is not None
-        }
-        while any(self._goals[key] < 1 for key in short):
-            for key, shortfall in short.items():
-                self._goals[key] = min(1.0, self._goals[key] + shortfall)
-            if known.plan(self._goals, self._request.significance):
-                return True
-        return False
 
     def _standings(self, known: Survey) -> list[BuildProgress]:
         predictor = predictor_for(
@@ -345,22 +316,3 @@ def _first_of(steps: Sequence[SurveyStep], seconds: float) -> list[SurveyStep]:
         some.append(step)
         spent_s += step.seconds
     return some
-
-
-def _shortfall(standing: BuildProgress, target: float) -> float | None:
-    """Return how much more of a workload is to be measured: as much as it misses the target by.
-
-    None where it meets its target, or where measuring more would not help: its run failed, it has
-    calls that no operator describes, or it is predicted to take more than it does.
-    """
-    answer = standing.answer
-    failed = standing.drawn and standing.run != "ok"
-    if failed or answer is None or standing.meets(target):
-        return None
-    prediction = answer.prediction
-    if prediction.workload.unsupported:
-        return None
-    covered = prediction.coverages.values()
-    known = [a for a in (answer.attribution_time, answer.attribution_energy) if a is not None]
-    missed = max(target - value for value in (*covered, *known))
-    return max(RAISED_BY, missed) if missed > 0 else None

@@ -16,7 +16,7 @@ from opdb.derive.costs import cost_in
 from opdb.growth import benched_configurations
 from opdb.kinds.registry import relevant_setting
 from opdb.predict.predictor import Predictor
-from opdb.predict.sizes import SharesByKey, Size, shares_of, sizes_of, whole_of
+from opdb.predict.sizes import SharesByKey, Size, shares_of, sizes_of
 from opdb.records import Configuration, Cost, Device, Json, Mode, Workload
 from opdb.records.measurement import ROOFLINE_ALONE
 from opdb.significance import Significance
@@ -406,9 +406,6 @@ class Survey:
 
     def shares(self, workload: Workload) -> SharesByKey | None:
         return self._shares[workload.key]
-
-    def whole(self, workload: Workload) -> tuple[float, float] | None:
-        return whole_of(self.counts[workload.key], self.sizes, self.base_w)
 
     @cached_property
     def counts(self) -> dict[str, dict[str, int]]:

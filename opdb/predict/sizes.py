@@ -233,18 +233,6 @@ def _size_of(configuration: Configuration, cost: Cost, kin: Kin) -> Size:
     return Size(time_s, max(0.0, energy.mean))
 
 
-def whole_of(
-    counts: Mapping[str, int], sizes: Mapping[str, Size | None], base_w: float
-) -> tuple[float, float] | None:
-    """Return a pass's device time (seconds) and energy (joules, base power included).
-
-    `counts` says how often the workload calls each (key). None where one has no size.
-    `base_w` is the board's base power in watts.
-    """
-    amounts = _amounts_of(counts, sizes, base_w)
-    return None if amounts is None else _totals(amounts)
-
-
 def shares_of(
     counts: Mapping[str, int],
     sizes: Mapping[str, Size | None],

@@ -6,7 +6,7 @@
 from opdb.store.claims import Claims
 from opdb.store.database import checkout_database, default_url
 from opdb.store.opening import how_to_fill, is_default, open_store, published_devices, take_in
-from opdb.store.rows import Failure, HostSeen, Repeated, Spent
+from opdb.store.rows import Failure, HostSeen, Spent
 from opdb.store.store import MeasuredWorkload, RunState, Store
 from opdb.store.visits import (
     ConfigurationFilter,
@@ -23,7 +23,6 @@ __all__ = [
     "Head",
     "HostSeen",
     "MeasuredWorkload",
-    "Repeated",
     "RunState",
     "Spent",
     "Standing",

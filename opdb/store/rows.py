@@ -322,16 +322,6 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Repeated:
-    """The cost of a configuration of this kind on one board, of two visits or more."""
-
-    kind: str
-    visits: int
-    time_s: Quantity | None
-    energy_j: Quantity | None
-
-
-@dataclass(frozen=True)
 class HostSeen:
     """Host times by kind, raw: the configuration's JSON, and the times as a cost has them."""
 

@@ -45,7 +45,6 @@ from opdb.store import rows, schema, visits
 from opdb.store.database import Claim, Connected
 from opdb.store.fields import RUN_RATIOS, field_of, read_json
 from opdb.store.rows import (
-    Repeated,
     in_parts,
     matching,
     numbers,
@@ -53,7 +52,6 @@ from opdb.store.rows import (
     save_configurations,
     upsert,
 )
-from opdb.store.schema import QUANTITY_PARTS
 from opdb.store.visits import Head, Pending, Visits
 
 # boards and campaigns
@@ -656,29 +654,6 @@ class Costs(Connected):
         with self.reading() as connection:
             found = rows.of_configurations(connection, query, cost, configurations)
             return {row["key"]: held.decode(row["after_others"]) for row in found}
-
-    def repeated(self, device: str) -> list[Repeated]:
-        """Return the costs of a device's boards that are of two visits or more."""
-        cost, configuration, board = schema.cost, schema.configuration, schema.board
-        names = ("time_s", "energy_j")
-        parts = [cost.c[f"{name}_{part}"] for name in names for part in QUANTITY_PARTS]
-        query = (
-            select(configuration.c.kind, cost.c.visits, *parts)
-            .join_from(cost, configuration, cost.c.configuration_id == configuration.c.id)
-            .join(board, cost.c.board == board.c.uuid)
-            .where(board.c.device == device, cost.c.visits > 1, rows.unforced(cost))
-        )
-        middle = len(QUANTITY_PARTS)
-        with self.reading() as connection:
-            return [
-                Repeated(
-                    kind,
-                    visits,
-                    rows.joined_quantity(names[0], *seen[:middle]),
-                    rows.joined_quantity(names[1], *seen[middle:]),
-                )
-                for kind, visits, *seen in connection.execute(query)
-            ]
 
     def boards_of_several_sources(self) -> list[str]:
         """Return the boards (UUIDs) whose campaigns came from several sets, or one and from here.

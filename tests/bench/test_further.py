@@ -40,12 +40,6 @@ def lasting(made: Visit, time_s: float) -> Visit:
     return replace(made, stretch=stretch, restore=None)
 
 
-@pytest.fixture(autouse=True)
-def nothing_rechecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without visits of what no sum wants, made beside those that one does."""
-    monkeypatch.setattr(further, "RECHECKED_SHARE", 0.0)
-
-
 @pytest.fixture
 def measured(store: Store, session: Session) -> Store:
     """Two workloads of one operator that scatters: nearly nothing of one, and all of the other."""

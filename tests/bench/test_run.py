@@ -60,7 +60,6 @@ def test_what_models_call_is_visited_once_and_then_as_their_sums_want(
     assert heard.planned[0] == len(called) + spread + ROUNDS
     made = costs(store, result)
     assert made[alone.key] == ROUNDS
-    assert 2 in (made[c.key] for c in called), "it makes up more than a twentieth of the sum"
     assert result.sums.sums == result.sums.within == 1, "of times alone: no power is read here"
     assert result.reached.unjudged == 1, "the one of no model"
     assert benched(store, **asked).campaign is None

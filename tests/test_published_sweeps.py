@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +19,6 @@ from opdb.store import Store, open_store
 from opdb.store.exchange import import_set
 from tests import published
 from tests.cli.conftest import Opdb
-from tests.paths import python_path
 
 SWEEPS = published.SET.with_name("nvidia-h200-sweeps")
 ALGORITHMS_BOARDS = ("GPU-cd26d96a", "GPU-3db224f2")
@@ -34,12 +31,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open_store(str(path)) as store:
         import_set(store, SWEEPS)
     return path
-
-
-def test_their_standing_needs_no_torch(both: Path) -> None:
-    asked = f'assert main(["sweep", "--status", "--db", {str(both)!r}]) == 0'
-    program = f'import sys\nfrom opdb.cli import main\n{asked}\nassert "torch" not in sys.modules'
-    subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": python_path()})
 
 
 def test_convolutions_by_algorithm_have_energies_or_are_refused_by_cudnn(both: Path) -> None:

@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
     "core": {"statements": 25_546, "lines": 48_060, "files": 146},
-    "studies": {"statements": 4_283, "lines": 7_990, "files": 20},
-    "tests": {"lines": 32_001, "files": 267},
+    "studies": {"statements": 4_126, "lines": 7_736, "files": 20},
+    "tests": {"lines": 31_952, "files": 267},
     "benchmarks": {"lines": 2_303, "files": 10},
 }
 

@@ -257,7 +257,7 @@ def _devices(device: str | None, db: str | None) -> Listing:
     ]
     parts.append(f"{plural(swept.count(False), 'workload')} (opdb show workloads)")
     if any(swept):
-        parts.append(f"and {sum(swept)} that only sweeps asked for (opdb sweep --status)")
+        parts.append(f"and {sum(swept)} that only sweeps asked for (opdb sweep MODEL --status)")
     document = {
         "database": database,
         "devices": DEVICES.documents(found),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
 
 import typer
 
@@ -37,30 +37,20 @@ SUMMED: Mode = "graph"
 
 NO_POWER = "no power: "
 
+Figures: TypeAlias = tuple[float | None, float | None]
+"""The time (s) and energy (J) of a pass."""
 
-@dataclass(frozen=True)
-class Saving:
-    time: float | None
-    energy: float | None
-
-
-NOTHING_KNOWN = Saving(None, None)
-
-
-@dataclass(frozen=True)
-class OperatorSum:
-    """What the operators of a pass take together, none of them missing, on the run's board."""
-
-    time_s: float
-    energy_j: float | None
+NOTHING_KNOWN: Figures = (None, None)
 
 
 @dataclass(frozen=True)
 class ModeRow:
     """A workload in one mode: the run, what it cost, and what it saves.
 
-    `cost` is None where the run gave none; `run.reason` says why. `coverage_time` is the share of
-    the operators' time that was measured; where it is not all, nothing is held against their sum.
+    `cost` is None where the run gave none; `run.reason` says why. `eager` has the time and energy
+    of the eager run, of an eager run itself nothing; `operators` those of all operators together,
+    on the run's board, where none is missing. `coverage_time` is the share of their time that was
+    measured.
     """
 
     workload: Workload
@@ -69,9 +59,8 @@ class ModeRow:
     torch: str | None
     run: ModelRun
     cost: RunCost | None
-    saves: Saving
-    operators: OperatorSum | None
-    saves_of_operators: Saving
+    eager: Figures
+    operators: Figures
     coverage_time: float | None
 
     @property
@@ -80,8 +69,8 @@ class ModeRow:
         return found
 
     @property
-    def energy_j(self) -> float | None:
-        return self.cost.energy_j.mean if self.cost and self.cost.energy_j else None
+    def figures(self) -> Figures:
+        return figures_of(self.cost)
 
     @property
     def launches(self) -> int | None:
@@ -171,8 +160,6 @@ def _rows_of(
     chosen = by_mode(runs)
     typical = typical_on(answer.prediction.device)
     costs = {mode: run_cost([run], typical) for mode, run in chosen.items()}
-    summed = _summed(answer)
-    against = None if summed is None else (summed.time_s, summed.energy_j)
     return [
         ModeRow(
             workload=workload,
@@ -181,9 +168,8 @@ def _rows_of(
             torch=torch,
             run=run,
             cost=costs[mode],
-            saves=NOTHING_KNOWN if mode == "eager" else saving(costs[mode], costs.get("eager")),
-            operators=summed,
-            saves_of_operators=_saving(costs[mode], against),
+            eager=NOTHING_KNOWN if mode == "eager" else figures_of(costs.get("eager")),
+            operators=_summed(answer),
             coverage_time=answer.prediction.coverage_time,
         )
         for mode, run in chosen.items()
@@ -200,26 +186,21 @@ def place(mode: Mode) -> int:
     return list(get_args(Mode)).index(mode)
 
 
-def saving(cost: RunCost | None, other: RunCost | None) -> Saving:
-    if other is None:
+def figures_of(cost: RunCost | None) -> Figures:
+    if cost is None:
         return NOTHING_KNOWN
-    return _saving(cost, (other.time_s.mean, other.energy_j.mean if other.energy_j else None))
+    return cost.time_s.mean, cost.energy_j.mean if cost.energy_j else None
 
 
-def _saving(cost: RunCost | None, other: tuple[float, float | None] | None) -> Saving:
-    if cost is None or other is None:
-        return NOTHING_KNOWN
-    time_s, energy_j = other
-    return Saving(
-        1 - cost.time_s.mean / time_s if time_s else None,
-        1 - cost.energy_j.mean / energy_j if cost.energy_j and energy_j else None,
-    )
+def _saved(own: float | None, other: float | None) -> float | None:
+    """Return what is saved of another figure, as a share of it."""
+    return None if own is None or not other else 1 - own / other
 
 
-def _summed(answer: Answer) -> OperatorSum | None:
+def _summed(answer: Answer) -> Figures:
     found = answer.prediction
     whole = not (found.missing or found.estimated or found.workload.unsupported)
-    return OperatorSum(found.time_s, found.energy_j) if whole and found.time_s else None
+    return (found.time_s, found.energy_j) if whole and found.time_s else NOTHING_KNOWN
 
 
 def _torch_of(campaign: Campaign) -> str | None:
@@ -230,6 +211,18 @@ def _fact(name: str) -> Callable[[ModeRow], Json]:
     return lambda row: row.run.facts.get(name)
 
 
+def _savings(
+    name: str, of: Callable[[ModeRow], Figures], title: str
+) -> tuple[Column[ModeRow], Column[ModeRow]]:
+    def saved(quantity: int) -> Callable[[ModeRow], float | None]:
+        return lambda row: _saved(row.figures[quantity], of(row)[quantity])
+
+    return (
+        Column(name.format("time"), saved(0), title, SHARE),
+        Column(name.format("energy"), saved(1), "energy", SHARE),
+    )
+
+
 MODES: Table[ModeRow] = Table(
     *workload_columns(lambda row: row.workload),
     Column("board", lambda row: row.board),
@@ -238,8 +231,8 @@ MODES: Table[ModeRow] = Table(
     Column("outcome", lambda row: row.run.outcome),
     Column("reason", lambda row: row.run.reason),
     Column("compiled", lambda row: row.compiled),
-    Column("time_s", lambda row: row.cost.time_s.mean if row.cost else None, "time", "s"),
-    Column("energy_j", lambda row: row.energy_j, "energy", "J"),
+    Column("time_s", lambda row: row.figures[0], "time", "s"),
+    Column("energy_j", lambda row: row.figures[1], "energy", "J"),
     Column("energy_reason", lambda row: row.energy_reason),
     Column("power_w", lambda row: row.cost.power_w if row.cost else None),
     Column("clock_hz", lambda row: row.cost.clock_hz if row.cost else None),
@@ -256,20 +249,11 @@ MODES: Table[ModeRow] = Table(
     Column("graph_breaks", _fact("graph_breaks"), "breaks"),
     Column("graph_break_reasons", _fact("graph_break_reasons")),
     Column("output_difference", _fact("output_difference")),
-    Column("saving_time", lambda row: row.saves.time, "saves: time", SHARE),
-    Column("saving_energy", lambda row: row.saves.energy, "energy", SHARE),
-    Column("operators_time_s", lambda row: row.operators.time_s if row.operators else None),
-    Column("operators_energy_j", lambda row: row.operators.energy_j if row.operators else None),
+    *_savings("saving_{}", lambda row: row.eager, "saves: time"),
+    Column("operators_time_s", lambda row: row.operators[0]),
+    Column("operators_energy_j", lambda row: row.operators[1]),
     Column("operators_coverage_time", lambda row: row.coverage_time),
-    Column(
-        "saving_time_of_operators",
-        lambda row: row.saves_of_operators.time,
-        "of operators: time",
-        SHARE,
-    ),
-    Column(
-        "saving_energy_of_operators", lambda row: row.saves_of_operators.energy, "energy", SHARE
-    ),
+    *_savings("saving_{}_of_operators", lambda row: row.operators, "of operators: time"),
     Column("started_at", lambda row: row.run.started_at),
     Column("flags", lambda row: list(row.run.flags)),
 )

@@ -22,7 +22,7 @@ LOOKING = [
     "complexity models",
     "predict mlp --no-harvest",
     "build models --plan --device cpu",
-    "sweep --status",
+    "sweep alexnet --status",
     "matrix runs.yml --plan",
     "submit slurm --dry-run -- harvest mlp",
 ]

@@ -100,13 +100,13 @@ class CountersArguments:
 
         own = None if self.ncu_metrics is None else read_metrics(self.ncu_metrics)
         if self.ncu_csv is not None:
-            taken = take_csv(store, self.ncu_csv, own)
-            _check_device(taken.board.device, named)
-            display.note(f"profiles taken in: {taken.profiles} of {taken.board.uuid}")
-            if taken.unknown:
-                calls = plural(taken.unknown, "call")
+            board, taken, unknown = take_csv(store, self.ncu_csv, own)
+            _check_device(board.device, named)
+            display.note(f"profiles taken in: {taken} of {board.uuid}")
+            if unknown:
+                calls = plural(unknown, "call")
                 display.note(f"left out: {calls} of no model that is stored here")
-            return taken.board.device
+            return board.device
         return self._count_here(store, workloads, own, named, display) if self.ncu else None
 
     def _count_here(

@@ -12,7 +12,6 @@ from typing import Any
 from opdb.errors import InputError
 from opdb.files import LARGEST_BYTES, read_bytes
 from opdb.kinds import KINDS
-from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.meters.ncu import Counters, Definition, counters_of, definition, names_of, read_report
 from opdb.records import Board, Configuration, Json, Profile, Workload
 from opdb.store import Store
@@ -57,7 +56,7 @@ def lacking(
     known = {
         profile.configuration
         for profile in store.profiles(board.device, list(called))
-        if profile.board == board and profile.definition == chosen and _is_usual(profile, called)
+        if profile.board == board and profile.definition == chosen
     }
     return [c for key, c in called.items() if key not in known]
 
@@ -70,14 +69,9 @@ def known_profiles(
     One of the board (UUID) goes before those of others of its kind, which count the same.
     """
     called = launching(workloads)
-    found = [p for p in store.profiles(device, list(called)) if _is_usual(p, called)]
+    found = list(store.profiles(device, list(called)))
     found.sort(key=lambda profile: profile.board.uuid == board)
     return {profile.configuration: profile for profile in found}
-
-
-def _is_usual(profile: Profile, called: Mapping[str, Configuration]) -> bool:
-    kind = called[profile.configuration].kind
-    return profile.setting == relevant_setting(kind, DEFAULT_SETTINGS)
 
 
 def compare(workloads: Sequence[Workload], profiles: Mapping[str, Profile]) -> list[CountedCall]:
@@ -112,19 +106,11 @@ def median_difference(compared: Iterable[CountedCall]) -> float | None:
     return median(known) if known else None
 
 
-@dataclass(frozen=True)
-class Taken:
-    """What came in from a CSV file: the board, new profiles, and calls that nobody stored here."""
-
-    board: Board
-    profiles: int
-    unknown: int
-
-
-def take_csv(store: Store, path: Path, own: Definition | None = None) -> Taken:
+def take_csv(store: Store, path: Path, own: Definition | None = None) -> tuple[Board, int, int]:
     """Store what a CSV file of Nsight Compute (its raw page) saw of calls that opdb made.
 
-    What is stored already stays as it is.
+    What is stored already stays as it is. Returns the board, how many profiles are new, and how
+    many calls nobody stored here.
     """
     content = read_bytes(path, "a CSV of Nsight Compute", LARGEST_BYTES)
     report = read_report(content.decode("utf-8", errors="replace"), str(path))
@@ -148,7 +134,7 @@ def take_csv(store: Store, path: Path, own: Definition | None = None) -> Taken:
     new = [profile for profile in found if _content(profile) not in before]
     store.save_board(device, report.board)
     store.save_profiles(new)
-    return Taken(report.board, len(new), len(report.calls) - len(stored))
+    return report.board, len(new), len(report.calls) - len(stored)
 
 
 def _content(profile: Profile) -> Profile:

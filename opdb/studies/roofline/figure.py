@@ -169,12 +169,6 @@ class _Panel:
             if not dashed and not any(abs(roof[-1][1] / top - 1) < 0.3 for top in tops):
                 tops.append(roof[-1][1])
                 self._say(roof[-1][1], f"{unit}\n{show(roof[-1][1], self.unit, digits=3)}")
-        rates = peaks.bytes_per_s if self.what == "time" else {}
-        for level, rate in rates.items():
-            if level != MEMORY:
-                top = max(peaks.flops_per_s.values(), default=rate * high)
-                line = [(x, x * rate) for x in grid if x * rate <= top]
-                self.axes.plot(*zip(*line, strict=True), zorder=1.5, **{**style, "linestyle": ":"})
 
     def _say(self, y: float, text: str) -> None:
         """Label a roof at its right end, outside the axes."""

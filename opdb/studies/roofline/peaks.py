@@ -11,7 +11,7 @@ from opdb.errors import InputError, shown
 from opdb.files import parse_json, read_text
 from opdb.kinds import KINDS
 from opdb.kinds.view import category
-from opdb.meters.ncu import LEVELS, UNITS
+from opdb.meters.ncu import UNITS
 from opdb.records import BoardCalibration, Configuration, Json
 
 MEMORY = "memory"
@@ -88,14 +88,14 @@ def measured_peaks(
     chosen = (own or fitting)[-1]
     notes = [] if own else [f"the peaks are those of board {chosen.board.uuid}: this one has none"]
     flops = {unit: chosen.facts.get(f"matmul_{unit}_flops_per_s") for unit in UNITS}
-    moved = {MEMORY: chosen.facts.get("copy_bytes_per_s")}
+    copied = chosen.facts.get("copy_bytes_per_s")
     notes.append(
         "no cache was measured for its rate: what comes from the L2 can be above the memory's roof"
     )
     return Peaks(
         f"measured on {chosen.board.uuid}, {chosen.measured_at[:10]}",
         {unit: rate for unit, rate in flops.items() if rate},
-        {level: rate for level, rate in moved.items() if rate},
+        {MEMORY: copied} if copied else {},
         base_power_w=base_power_w,
         notes=tuple(notes),
     )
@@ -169,73 +169,53 @@ def vendor_peaks(device: str) -> Peaks:
 
 # A user's
 
-_RATE = "a number above 0, such as 4.3e12"
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "flops_per_s": UNITS,
-    "bytes_per_s": LEVELS,
+    "bytes_per_s": (MEMORY,),
     "flops_per_j": UNITS,
-    "bytes_per_j": LEVELS,
+    "bytes_per_j": (MEMORY,),
 }
-_ALLOWED: Mapping[str, str] = {
-    "source": "a text that says where the peaks are from",
-    "base_power_w": "a number of 0 or more, in watts",
-    "flops_per_s": "a mapping of units to FLOP/s: " + ", ".join(UNITS),
-    "bytes_per_s": "a mapping of memory levels to bytes/s: " + ", ".join(LEVELS),
-    "flops_per_j": "a mapping of units to FLOP/J: " + ", ".join(UNITS),
-    "bytes_per_j": "a mapping of memory levels to bytes/J: " + ", ".join(LEVELS),
-}
+_KEYS = ("source", "base_power_w", *_NAMES)
 
 
 def read_peaks(path: Path, base_power_w: float | None) -> Peaks:
+    """Read a user's peaks (JSON); each rate is a mapping of units, or of memory, to numbers.
+
+    `base_power_w` is taken where the file says none.
+
+    Raises:
+        InputError: it cannot be read, or something in it is no peak; all of it is said at once.
+    """
     from opdb.summary import unknown_key
 
-    document = _parsed(path, read_text(path, "a peaks file"))
-    problems = [unknown_key(key, _ALLOWED) for key in document if key not in _ALLOWED]
-    rates: dict[str, dict[str, float]] = {name: {} for name in _NAMES}
+    document = parse_json(path, read_text(path, "a peaks file"))
+    if not isinstance(document, dict):
+        raise InputError(f"{path}: found {shown(document)}; expected a mapping: {', '.join(_KEYS)}")
+    problems = [unknown_key(key, _KEYS) for key in document if key not in _KEYS]
+    rates: dict[str, Any] = {key: document.get(key, {}) for key in _NAMES}
+    base_w = document.get("base_power_w", base_power_w)
+    numbers = {} if base_w is None else {"base_power_w": base_w}
     for key, valid in _NAMES.items():
-        given = document.get(key, {})
-        if not isinstance(given, dict):
-            problems.append(_found(key, given, _ALLOWED[key]))
+        if not isinstance(rates[key], dict):
+            problems.append(f"{key}: found {shown(rates[key])}; allowed: {', '.join(valid)}")
             continue
-        problems += [unknown_key(name, valid, f"{key}.") for name in given if name not in valid]
         problems += [
-            _found(f"{key}.{name}", rate, _RATE)
-            for name, rate in given.items()
-            if not _is_number(rate) or rate == 0
+            unknown_key(name, valid, f"{key}.") for name in rates[key] if name not in valid
         ]
-        rates[key] = given
-    base_w, source = document.get("base_power_w", base_power_w), document.get("source", str(path))
-    if base_w is not None and not _is_number(base_w):
-        problems.append(_found("base_power_w", base_w, _ALLOWED["base_power_w"]))
-    if not isinstance(source, str):
-        problems.append(_found("source", source, _ALLOWED["source"]))
+        numbers |= {f"{key}.{name}": rate for name, rate in rates[key].items()}
+    problems += [
+        f"{name}: found {shown(value)}; allowed: a number of 0 or more, such as 4.3e12"
+        for name, value in numbers.items()
+        if not _is_number(value)
+    ]
+    source = document.get("source", path)
     if not problems and not (rates["flops_per_s"] or rates["bytes_per_s"]):
         problems.append("it gives no rate; give flops_per_s and bytes_per_s")
     if problems:
         raise InputError(f"{path}: " + "; ".join(problems))
-    return Peaks(
-        source,
-        rates["flops_per_s"],
-        rates["bytes_per_s"],
-        rates["flops_per_j"],
-        rates["bytes_per_j"],
-        base_w,
-    )
-
-
-def _parsed(path: Path, text: str) -> dict[str, Any]:
-    document = parse_json(path, text)
-    if not isinstance(document, dict):
-        raise InputError(
-            f"{path}: found {shown(document)}; a peaks file is one mapping: {', '.join(_ALLOWED)}"
-        )
-    return document
+    return Peaks(str(source), **rates, base_power_w=base_w)
 
 
 def _is_number(value: object) -> bool:
     # the upper bound also refuses what JSON spells Infinity and NaN
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e30
-
-
-def _found(key: str, value: object, allowed: str) -> str:
-    return f"{key}: found {shown(value)}; allowed: {allowed}"

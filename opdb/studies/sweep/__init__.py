@@ -17,14 +17,13 @@ from opdb.commands.bench import check_failures, chosen_places
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
 from opdb.files import make_folder
 from opdb.progress import Display
-from opdb.records import ALGORITHM_SETTING, Json, Mode
+from opdb.records import Json, Mode
 from opdb.runs import RunTable
 from opdb.spec import ModelSpec
 from opdb.studies.sweep.request import (
     SweepPolicy,
     SweepRequest,
     SweepSpec,
-    by_group,
     harvested_specs,
     image_request,
     parse_sizes,
@@ -32,17 +31,18 @@ from opdb.studies.sweep.request import (
     stored_specs,
 )
 from opdb.studies.sweep.rows import (
+    STANDINGS,
     GroupStanding,
-    SweepLists,
     SweepReport,
-    SweepStanding,
+    lists,
     write_all,
 )
+from opdb.tables import Listing, Rows
 from opdb.units import plural, show_duration
 
 if TYPE_CHECKING:
     from opdb.bench.session import Platform
-    from opdb.store import RunState, Store
+    from opdb.store import Store
     from opdb.studies.sweep.measuring import SweepOptions, Verification
     from opdb.studies.sweep.rows import SweepRow
     from opdb.workers import WorkerDevice
@@ -50,36 +50,31 @@ if TYPE_CHECKING:
 PANEL = "studies"
 
 
-def sweep_standing(
-    swept: SweepRequest, named: str | None, *, db: str | None = None
-) -> SweepStanding:
+def sweep_standing(swept: SweepRequest, named: str | None, *, db: str | None = None) -> Listing:
     """Say of every model and algorithm how many sizes are in which state; measure nothing.
 
-    Where no model is named, of all that was ever swept, at its own sizes. `named` is a device of
-    this machine.
+    `named` is a device of this machine.
     """
     from opdb.store import open_store
 
     with open_store(db, create=db is None, sweeps=True) as store:
         device = _swept_device(store, named)
-        policy = SweepPolicy((device,))
-        table = RunTable.read(store, policy)
-        if swept.requests:
-            algorithms = swept.algorithms or tuple(ALGORITHMS.values())
-            swept = replace(_in_its_mode(store, swept, device), algorithms=algorithms)
-            cells = stored_specs(store, swept)
-        else:
-            cells = _swept_cells(store, swept, policy.runs(store))
-    groups = [
+        table = RunTable.read(store, SweepPolicy((device,)))
+        cells = stored_specs(store, _in_its_mode(store, swept, device))
+    groups: dict[tuple[str, str], list[SweepSpec]] = {}
+    for cell in cells:
+        groups.setdefault((cell.request.name, cell.algorithm.name), []).append(cell)
+    rows = [
         GroupStanding(
             device,
-            group,
+            some[0],
             Counter(map(table.state, some)),
-            [run.cost_s for run in map(table.run, some) if run],
+            sum(run.cost_s for run in map(table.run, some) if run),
         )
-        for group, some in by_group(cells).items()
+        for some in groups.values()
     ]
-    return SweepStanding(device, [cell.size for cell in cells], groups)
+    heading = f"{device}, sizes {min(swept.sizes)} to {max(swept.sizes)}"
+    return Listing(STANDINGS.documents(rows), [heading, Rows(STANDINGS, rows)])
 
 
 def stored_sweep(
@@ -126,27 +121,6 @@ def _in_its_mode(store: Store, swept: SweepRequest, device: str) -> SweepRequest
     return replace(swept, mode=swept.mode or ("graph" if on_gpu else "eager"))
 
 
-def _swept_cells(store: Store, swept: SweepRequest, runs: Sequence[RunState]) -> list[SweepSpec]:
-    """Return the cells of every workload that was swept, under all algorithms that were, too."""
-    workloads = {head.workload.key: head.workload for head in store.heads()}
-    used = {run.setting[ALGORITHM_SETTING] for run in runs}
-    algorithms = swept.algorithms or [a for name, a in ALGORITHMS.items() if name in used]
-    cells = []
-    for key, mode in dict.fromkeys((run.workload, run.mode) for run in runs):
-        if swept.mode in (None, mode):
-            workload = workloads[key]
-            size = workload.inputs["args"][0]["shape"][-1]
-            request = ModelSpec(
-                workload.name,
-                batch_size=workload.batch_size,
-                dtype=workload.dtype,
-                memory_format=workload.memory_format,
-                named_in=store.location,
-            )
-            cells += [SweepSpec(request, key, size, algorithm, mode) for algorithm in algorithms]
-    return cells
-
-
 class Sweep:
     """A sweep on a platform: what of it was harvested, what is left, and what went wrong."""
 
@@ -179,7 +153,7 @@ class Sweep:
 
         table = RunTable(self._policy, self._policy.runs(self._store))
         left = table.pending(self._cells, retry=self._retry)
-        seconds, rests_on = planned_seconds(self._store, left, self._device)
+        seconds, rests_on = planned_seconds(self._store, len(left), self._device)
         document = {
             "cells": len(self._cells),
             "left": len(left),
@@ -329,20 +303,21 @@ def run(
     partial. Files for pandas are written under results/STAGE/.
     """
     if asked.list_models or asked.list_algorithms:
-        show(SweepLists(asked.list_models, asked.list_algorithms), as_json=out.as_json)
+        show(lists(models=asked.list_models, algorithms=asked.list_algorithms), as_json=out.as_json)
         if asked.list_models and not out.as_json:
             note("and any other model that opdb harvests and that takes a batch of images")
         return
-    if not models and not asked.status:
+    if not models:
         raise InputError("give models, as in: opdb sweep resnet50 --algorithm all --stage quick")
-    algorithms = algorithms_named(asked.algorithms or ([] if asked.status else [DEFAULT]))
+    usual = list(ALGORITHMS) if asked.status else [DEFAULT]
+    algorithms = algorithms_named(asked.algorithms or usual)
     reads = asked.status or asked.files
     of_any = reads and device is None and devices is None
     places = [] if of_any else chosen_places(device, devices)
     here = places[0].device if places else device
     display = Terminal(quiet=out.quiet)
     if reads:
-        swept = asked.request(models or [], algorithms, said)
+        swept = asked.request(models, algorithms, said)
         found = (
             sweep_standing(swept, here, db=out.db)
             if asked.status
@@ -356,7 +331,7 @@ def run(
 
     if not (places or asked.plan):
         check_algorithms(algorithms, detect(device))  # told before models are loaded
-    swept = asked.request(models or [], algorithms, said)
+    swept = asked.request(models, algorithms, said)
     if asked.plan:
         with open_store(out.db, sweeps=True) as store:
             plan, words = Sweep(store, swept, detect(here), display, retry=asked.retry).plan()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,12 +34,12 @@ from opdb.errors import CannotMeasureError, DatabaseError, OpdbError, Unsupporte
 from opdb.meters import NoMeter
 from opdb.models import LoadedModel, load, load_to_look
 from opdb.models.construction import ANY_FAILURE
-from opdb.models.inputs import make, seeded
+from opdb.models.inputs import seeded
 from opdb.models.steps import calibrate_batch_norms
-from opdb.records import ALGORITHM_SETTING, ELSEWHERE, Json, ModelRun, Workload
+from opdb.records import ELSEWHERE, Json, ModelRun, Workload
 from opdb.store import Store
 from opdb.studies.sweep.request import SweepPolicy, SweepSpec
-from opdb.studies.sweep.rows import LayerFacts
+from opdb.studies.sweep.rows import LayerFacts, same_kernels
 
 FIRST_SETTLE_S = 0.25
 SETTLE_S = 0.05
@@ -48,19 +48,15 @@ STRETCHES = 3
 """Short stretches, whose spread gives the interval: settling and windows are 1 s a cell."""
 
 LAYER_PASSES = 5
-SIZE_FREE = ("torchvision",)
-"""Sources whose models do not depend on the size of the input: one is loaded for all sizes."""
-
 FUNCTIONAL = "called as a function, outside every convolution layer"
 
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """Options of a cell: passes of warm-up, least passes measured, whether layers are timed."""
+    """Options of a cell: passes of warm-up, least passes measured."""
 
     warm_up: int = 10
     measure: int = 20
-    layers: bool = True
 
 
 def sweep_work(
@@ -81,43 +77,25 @@ def _cell_measurer(
 
 
 class _Models:
-    """The loaded model, on the device, and its inputs at the size that was asked for last."""
+    """The loaded model, on the device, with inputs of the size that was asked for last."""
 
     def __init__(self, session: Session, store: Store) -> None:
         self._session, self._store = session, store
-        self._loaded: LoadedModel | None = None
-        self._of: SweepSpec | None = None
-        self.workload: Workload | None = None
+        self._loaded: tuple[Workload, LoadedModel] | None = None
 
-    def at(self, cell: SweepSpec) -> LoadedModel:
+    def at(self, cell: SweepSpec) -> tuple[Workload, LoadedModel]:
         """Return a cell's model with inputs of its size, batch norms calibrated on them."""
-        if self._loaded is not None and self._of is not None:
-            if self._of.workload == cell.workload:
-                return self._loaded
-            if not _same_model(self._of, cell):
-                self.forget()
-        self._of = None  # until all of what follows went well
-        [self.workload] = self._store.workloads_by_key([cell.workload])
-        device = self._session.platform.torch_device
-        if self._loaded is None:
-            self._loaded = load(cell.request, device=device)
-        else:
-            inputs = self.workload.inputs
-            args = tuple(make(value, device) for value in inputs["args"])
-            kwargs = {name: make(value, device) for name, value in inputs["kwargs"].items()}
-            self._loaded = replace(self._loaded, args=args, kwargs=kwargs, inputs=inputs)
-        calibrate_batch_norms(self._loaded)
-        self._of = cell
+        if self._loaded is None or self._loaded[0].key != cell.workload:
+            self.forget()
+            [workload] = self._store.workloads_by_key([cell.workload])
+            loaded = load(cell.request, device=self._session.platform.torch_device)
+            calibrate_batch_norms(loaded)
+            self._loaded = workload, loaded
         return self._loaded
 
     def forget(self) -> None:
-        self._loaded = self._of = None
+        self._loaded = None
         release(self._session)
-
-
-def _same_model(one: SweepSpec, other: SweepSpec) -> bool:
-    sizeless = [replace(cell.request, input_size=None) for cell in (one, other)]
-    return sizeless[0] == sizeless[1] and one.request.source in SIZE_FREE
 
 
 def measure_cell(
@@ -139,8 +117,7 @@ def measure_cell(
 def _measure(
     session: Session, cell: SweepSpec, models: _Models, options: SweepOptions, seen: RunReadings
 ) -> None:
-    loaded = models.at(cell)
-    assert models.workload is not None
+    workload, loaded = models.at(cell)
 
     def step() -> Any:
         with torch.no_grad():
@@ -151,10 +128,9 @@ def _measure(
     with swapped(loaded.module, cell.algorithm) as swap:
         if not is_finite(step()):
             seen.flags.append("the model's outputs are not finite")
-        seen.facts |= swap_facts(swap, models.workload)
+        seen.facts |= swap_facts(swap, workload)
         _check_forced(cell.algorithm, swap)
-        if options.layers:
-            _time_layers(session, loaded.module, step, seen)
+        _time_layers(session, loaded.module, step, seen)
         if session.on_gpu:
             seen.kernels = launched_kernels(step, hidden=cell.mode != "graph")
         issue: Callable[[], Any] = step
@@ -231,36 +207,10 @@ NOMINAL_S = 1.9
 """Seconds of a cell where none was measured: the mean of the 593 published ones, on an H200."""
 
 
-def planned_seconds(store: Store, cells: Sequence[SweepSpec], device: str) -> tuple[float, int]:
-    """Return the likely seconds of cells on a device (slug), and how many cells that rests on.
-
-    A cell counts with the mean of the model's cells under the algorithm, else of all cells under
-    it, else of the model's, else of all; without any, with `NOMINAL_S`. Means, because their sum is
-    asked for and a few cells take many times the median.
-    """
-    names = {head.workload.key: head.workload.name for head in store.heads()}
-    took: defaultdict[_Sort, list[float]] = defaultdict(list)
-    runs = SweepPolicy((device,)).runs(store)
-    for run in runs:
-        for sort in _sorts(names[run.workload], str(run.setting[ALGORITHM_SETTING])):
-            took[sort].append(run.cost_s)
-    usual = {sort: statistics.fmean(seconds) for sort, seconds in took.items()}
-    each = [
-        next(
-            (usual[s] for s in _sorts(cell.request.name, cell.algorithm.name) if s in usual),
-            NOMINAL_S,
-        )
-        for cell in cells
-    ]
-    return sum(each), len(runs)
-
-
-_Sort: TypeAlias = tuple[str | None, str | None]
-"""Cells of a model under an algorithm; None is any."""
-
-
-def _sorts(model: str, algorithm: str) -> list[_Sort]:
-    return [(model, algorithm), (None, algorithm), (model, None), (None, None)]
+def planned_seconds(store: Store, cells: int, device: str) -> tuple[float, int]:
+    """Return the likely seconds of so many cells on a device (slug), and how many that rests on."""
+    took = [run.cost_s for run in SweepPolicy((device,)).runs(store)]
+    return cells * (statistics.fmean(took) if took else NOMINAL_S), len(took)
 
 
 def convolution_layers(cell: SweepSpec) -> tuple[list[LayerFacts], list[str]]:
@@ -473,26 +423,9 @@ def _with_kernels(seen: Verification, module: nn.Module, step: Callable[[], Any]
         return seen
     with swapped(module, seen.cell.algorithm):
         step()
-        return replace(seen, kernels=profiled_kernels(step))
-
-
-def profiled_kernels(step: Callable[[], Any]) -> dict[str, int]:
-    """Count by name what torch's profiler sees one run of `step` do on the GPU."""
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        step()
-        torch.cuda.synchronize()
-    on_device = torch.autograd.DeviceType.CUDA  # type: ignore[attr-defined]
-    return dict(Counter(e.name for e in profiler.events() if e.device_type == on_device))
+        return replace(seen, kernels=launched_kernels(step, hidden=seen.cell.mode != "graph"))
 
 
 def _with_same_kernels(found: Sequence[Verification]) -> list[Verification]:
-    """Say of each algorithm whose kernels an earlier one ran, too."""
-    first: dict[tuple[tuple[str, int], ...], str] = {}
-    told = []
-    for each in found:
-        kernels = tuple(sorted((each.kernels or {}).items()))
-        name = each.cell.algorithm.name
-        same = first.setdefault(kernels, name) if kernels else name
-        told.append(replace(each, same_kernels_as=None if same == name else same))
-    return told
+    same = same_kernels([(each.cell.algorithm.name, each.kernels) for each in found])
+    return [replace(each, same_kernels_as=same.get(each.cell.algorithm.name)) for each in found]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from opdb.algorithms.names import Algorithm
 from opdb.errors import InputError, OpdbError, UnknownNameError
@@ -61,17 +61,6 @@ STATES: tuple[State, ...] = ("full", "partial", "unsupported", "failed", "runnin
 """`partial`: a convolution of the model ran otherwise. `failed`: an error, or out of memory."""
 
 
-class Curve(NamedTuple):
-    """What the runs of one sweep differ by, apart from their sizes."""
-
-    model: str
-    batch_size: int | None
-    dtype: str | None
-    memory_format: str | None
-    mode: Mode
-    algorithm: str
-
-
 @dataclass(frozen=True)
 class SweepSpec:
     """One whole-model run to make: a model at an input size, its convolutions by an algorithm.
@@ -94,12 +83,6 @@ class SweepSpec:
     @property
     def label(self) -> str:
         return f"{self.request.name} {self.algorithm.name} at {self.size}"
-
-    @property
-    def group(self) -> Curve:
-        of = self.request
-        workload = of.batch_size, of.dtype, of.memory_format
-        return Curve(of.name, *workload, self.mode, self.algorithm.name)
 
     @property
     def setting(self) -> Mapping[str, Json]:
@@ -137,13 +120,6 @@ class SweepPolicy(Policy[SweepSpec]):
 
     def ended(self, run: RunState) -> State:
         return state_of(run.outcome, run.facts)
-
-
-def by_group(specs: Sequence[SweepSpec]) -> dict[Curve, list[SweepSpec]]:
-    found: dict[Curve, list[SweepSpec]] = {}
-    for spec in specs:
-        found.setdefault(spec.group, []).append(spec)
-    return found
 
 
 USUAL = (3, FIRST, FIRST)

@@ -21,9 +21,9 @@ from opdb.files import file_name, make_folder, write_file
 from opdb.kinds.registry import relevant_setting
 from opdb.records import ELSEWHERE, Json, ModelRun, Quantity, Workload
 from opdb.runs import RunTable, State
-from opdb.spec import ModelSpec, describe
-from opdb.studies.sweep.request import STATES, Curve, SweepPolicy, SweepRequest, SweepSpec, state_of
-from opdb.tables import MISSING, Column, Report, Rows, Table, csv_text
+from opdb.spec import ModelSpec
+from opdb.studies.sweep.request import STATES, SweepPolicy, SweepRequest, SweepSpec, state_of
+from opdb.tables import MISSING, Column, Listing, Report, Rows, Table, csv_text
 from opdb.units import MILLI, plural, show, show_share
 
 if TYPE_CHECKING:
@@ -125,22 +125,17 @@ class SweepRow:
         return self.cell.algorithm.name
 
 
-def same_kernels(runs: Sequence[tuple[str, ModelRun]]) -> dict[str, str]:
+def same_kernels(ran: Iterable[tuple[str, Mapping[str, int] | None]]) -> dict[str, str]:
     """Return, of algorithms at one size, each that ran the kernels of an earlier one, and which.
 
-    Runs whose kernels could not be seen are like no other.
+    Those whose kernels could not be seen are like no other.
     """
-    found: dict[str, str] = {}
-    first: dict[tuple[tuple[str, int], ...], str] = {}
-    for algorithm, run in runs:
-        if run.outcome != "ok" or not run.kernels:
-            continue
-        kernels = tuple(sorted(run.kernels.items()))
-        if kernels in first:
-            found[algorithm] = first[kernels]
-        else:
-            first[kernels] = algorithm
-    return found
+    first: dict[frozenset[tuple[str, int]], str] = {}
+    found = {}
+    for algorithm, kernels in ran:
+        if kernels:
+            found[algorithm] = first.setdefault(frozenset(kernels.items()), algorithm)
+    return {algorithm: other for algorithm, other in found.items() if other != algorithm}
 
 
 @dataclass(frozen=True)
@@ -279,7 +274,8 @@ class SweepResults:
             for cell in cells:
                 if cell.size == size and (run := self._run(cell)) is not None:
                     runs.append((cell, run))
-            same = same_kernels([(cell.algorithm.name, run) for cell, run in runs])
+            good = [(c.algorithm.name, r.kernels) for c, r in runs if r.outcome == "ok"]
+            same = same_kernels(good)
             for cell, run in runs:
                 row = SweepRow(
                     cell,
@@ -371,53 +367,33 @@ FORCED: Table[Algorithm] = Table(
 """The algorithms that convolutions can be forced to take."""
 
 
-@dataclass(frozen=True, repr=False)
-class SweepLists(Report):
-    models: bool
-    algorithms: bool
+def lists(*, models: bool, algorithms: bool) -> Listing:
+    """Return what can be swept: models by name, algorithms by name and number."""
+    from opdb.models import names
 
-    @property
-    def _names(self) -> list[str]:
-        from opdb.models import names
-
-        return [*MODELS, *(name for name in names("torchvision") if name not in MODELS)]
-
-    def to_dict(self) -> dict[str, Json]:
-        models = {"models": self._names} if self.models else {}
-        if self.algorithms:
-            return {**models, "algorithms": FORCED.documents(ALGORITHMS.values())}
-        return dict(models)
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        if self.models:
-            yield from self._names
-        if self.algorithms:
-            yield Rows(FORCED, list(ALGORITHMS.values()))
+    document: dict[str, Json] = {}
+    parts: list[str | Rows[Any]] = []
+    if models:
+        others = [name for name in names("torchvision") if name not in MODELS]
+        document["models"] = [*MODELS, *others]
+        parts += document["models"]
+    if algorithms:
+        document["algorithms"] = FORCED.documents(ALGORITHMS.values())
+        parts.append(Rows(FORCED, list(ALGORITHMS.values())))
+    return Listing(document, parts)
 
 
 @dataclass(frozen=True)
 class GroupStanding:
-    """How many sizes of a group are in each state, and what its runs took (seconds)."""
+    """How many sizes of a model under an algorithm are in each state, and what its runs took (s).
+
+    `cell` is one of them.
+    """
 
     device: str
-    group: Curve
+    cell: SweepSpec
     states: Counter[State]
-    took_s: Sequence[float]
-
-    @property
-    def words(self) -> str:
-        group = self.group
-        what = ModelSpec(
-            group.model,
-            batch_size=group.batch_size,
-            dtype=group.dtype,
-            memory_format=group.memory_format,
-        )
-        return describe(what)
-
-
-def _of_group(name: str, title: str | None = None) -> Column[GroupStanding]:
-    return Column(name, lambda each: getattr(each.group, name), title)
+    took_s: float
 
 
 def _in_state(state: State) -> Column[GroupStanding]:
@@ -426,33 +402,16 @@ def _in_state(state: State) -> Column[GroupStanding]:
 
 STANDINGS: Table[GroupStanding] = Table(
     Column("device", lambda each: each.device),
-    _of_group("model", "model"),
-    Column(title="workload", text=lambda each: each.words),
-    *map(_of_group, ("batch_size", "dtype", "memory_format")),
-    _of_group("mode", "mode"),
-    _of_group("algorithm", "algorithm"),
+    Column("model", lambda each: each.cell.request.name, "model"),
+    Column("batch_size", lambda each: each.cell.request.batch_size),
+    Column("dtype", lambda each: each.cell.request.dtype),
+    Column("memory_format", lambda each: each.cell.request.memory_format),
+    Column("mode", lambda each: each.cell.mode, "mode"),
+    Column("algorithm", lambda each: each.cell.algorithm.name, "algorithm"),
     Column(title="sizes", text=lambda each: each.states.total()),
     *map(_in_state, STATES),
-    Column("took_s", lambda each: sum(each.took_s), "took", "s"),
+    Column("took_s", lambda each: each.took_s, "took", "s"),
 )
-
-
-@dataclass(frozen=True, repr=False)
-class SweepStanding(Report):
-    """Where a sweep stands on a device (slug), at these sizes."""
-
-    device: str
-    sizes: Sequence[int]
-    groups: Sequence[GroupStanding]
-
-    def to_dict(self) -> list[Json]:
-        return STANDINGS.documents(self.groups)
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        sizes = self.sizes
-        between = f", sizes {min(sizes)} to {max(sizes)}" if sizes else ": no sweep yet"
-        yield f"{self.device}{between}"
-        yield Rows(STANDINGS, self.groups)
 
 
 def verdict(each: Verification) -> str:

@@ -29,7 +29,6 @@ from opdb.studies.train.rows import (
     MatrixRun,
     TrainingSpec,
     cells_of,
-    command_of,
     labelled,
     request_of,
 )
@@ -76,7 +75,7 @@ class TrainingMatrix:
         self._request_of = partial(request_of, allow_code=allow_code)
 
     def plan(self) -> tuple[dict[str, Json], str]:
-        """Return the runs to make, each with its command, and in a sentence what they will take."""
+        """Return the labels of the runs to make, and in a sentence what they will take."""
         table = RunTable.read(self._store, self._policy)
         left = table.pending(self._cells, retry=self._retry, again=self._again)
         devices = {cell.place.device for cell in left}
@@ -84,7 +83,7 @@ class TrainingMatrix:
         seconds = len(left) * sum(took) / len(took) if took else None
         document = {
             "runs": len(self._cells),
-            "left": [{"label": cell.label, "command": command_of(cell)} for cell in left],
+            "left": [cell.label for cell in left],
             "states": dict(Counter(map(table.state, self._cells))),
             "planned_s": seconds,
             "rests_on_runs": len(took),
@@ -210,7 +209,7 @@ class MatrixArguments:
         typer.Option("--only", metavar="LABEL", help="This run alone; may be repeated."),
     ] = None
     plan: Annotated[
-        bool, typer.Option("--plan", help="List what is left, each as a command; measure nothing.")
+        bool, typer.Option("--plan", help="List the labels of what is left; measure nothing.")
     ] = False
     status: Annotated[
         bool, typer.Option("--status", help="Show what is done, failed and left; measure nothing.")
@@ -244,7 +243,7 @@ def run(
 
     Every option of opdb measure --phase training may be a value or a list in the file. Each run
     has a process of its own and is stored as soon as it is done; what is stored is not run again,
-    what failed only with --retry. Of a run's label --only --plan shows the command that repeats it.
+    what failed only with --retry. --only LABEL --again repeats a run.
     """
     from opdb.store import open_store
     from opdb.studies.train.rows import load_matrix
@@ -272,7 +271,7 @@ def run(
             if out.as_json:
                 print_json(plan)
             else:
-                say(*(run["command"] for run in plan["left"]))
+                say(*plan["left"])
                 note(words, quiet=out.quiet)
             return
         failures = [] if asked.status else matrix.train(Terminal(quiet=out.quiet))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -555,44 +554,6 @@ def request_of(cell: TrainingSpec, *, allow_code: bool) -> ModelSpec:
     return checked(request)
 
 
-def command_of(cell: TrainingSpec) -> str:
-    return shlex.join(["opdb", "measure", *_arguments(cell)])
-
-
-def _arguments(cell: TrainingSpec) -> Iterator[str]:
-    """Yield the arguments; what tells workloads apart is all said: a summary file says it, too."""
-    one = cell.combination
-    yield from (one.model, "--phase", "training", "--batch-size", str(one.batch_size))
-    if one.input_size is not None:
-        yield from ("--input-size", "x".join(map(str, one.input_size)))
-    yield from ("--dtype", one.dtype, "--memory-format", _memory_format(cell))
-    yield from ("--precision", one.precision, "--backend", cell.place.backend)
-    yield from ("--optimizer", one.optimizer, "--grad-accum-steps", str(one.grad_accum_steps))
-    yield from _driven(one.options)
-    yield from ("--label", cell.label)
-    if one.options.note is not None:
-        yield from ("--note", one.options.note)
-
-
-def _driven(options: DriverOptions) -> Iterator[str]:
-    for name, given in (
-        ("--deterministic", options.deterministic),
-        ("--cudnn-benchmark", options.cudnn_benchmark),
-        ("--nvtx", options.nvtx),
-    ):
-        if given:
-            yield name
-    images = options.images
-    if images is not None:
-        yield from ("--images", str(images.folder), "--workers", str(images.workers))
-        yield from () if images.augment else ("--no-augment",)
-        yield from ("--pin-memory",) if images.pin_memory else ()
-        if images.prefetch_factor is not None:
-            yield from ("--prefetch-factor", str(images.prefetch_factor))
-    yield from ("--warmup-iters", str(options.warmup_iters), "--iters", str(options.iters))
-    yield from ("--repeat", str(options.repeats))
-
-
 def _memory_format(cell: TrainingSpec) -> str:
     return "channels_last" if cell.combination.channels_last else "contiguous"
 
@@ -673,9 +634,8 @@ RUNS: Table[MatrixRun] = Table(
     Column("run", lambda made: made.run.id if made.run else None),
     _fact("note"),
     Column("flags", lambda made: "; ".join(made.run.flags) if made.run else None),
-    Column("command", lambda made: command_of(made.cell)),
 )
-"""A run as a flat row: what it is, what it took, where it ran, how to repeat it."""
+"""A run as a flat row: what it is, what it took, where it ran."""
 
 STATES: Table[MatrixRun] = Table(
     Column(title="run", text=lambda made: made.cell.label),

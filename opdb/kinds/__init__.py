@@ -18,7 +18,6 @@ from opdb.kinds import (  # noqa: F401  (each module registers its kinds)
     movement,
     products,
     reduction,
-    shape,
     vision,
 )
 from opdb.kinds.registry import KINDS, Kind, get_kind, register

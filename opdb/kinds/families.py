@@ -339,10 +339,10 @@ unary = partial(elementwise, spelled="input", dtype_rule=v.input_dtype, nonzero_
 # Data moved, nothing computed.
 moved = partial(broadcasting, flops_rule=v.no_flops, backward=LINEAR)
 
-# Another view of the same data: no work.
+# Another view of the same data: no work. Of its shape nothing counts but its elements, all of them.
 view_of = partial(
     moved,
-    bytes_rule=v.inputs_and_outputs,
+    shapes_rule=v.input_shape,
     dtype_rule=v.input_dtype,
     backward=PASSED_ON,
     nonzero_rule=goes_on,

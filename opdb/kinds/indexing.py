@@ -29,48 +29,38 @@ def _sliced(size: int, item: Json) -> int:
     return len(range(size)[slice(start, stop, step)])
 
 
-def indexed_shape(view: View) -> list[Shape]:
-    """Give the shape of input[index]; a boolean index is taken to keep everything."""
-    return [_indexed(view.shape(), view["index"] or [])]
-
-
-def _indexed(shape: Shape, items: list[Json]) -> Shape:
+def _indexed(view: View, name: str) -> Shape:
+    """Return a shape of as many elements as input[index] has; a mask is taken to keep all."""
+    shape, items = view.shape(), view[name] or []
     taken = sum(_dimensions(i) for i in items)
     out: Shape = []
     fancy: list[Shape] = []
-    place = 0
     axis = 0
     for item in items:
-        if item is None:
-            out.append(1)
-        elif isinstance(item, dict) and "ellipsis" in item:
+        if isinstance(item, dict) and "ellipsis" in item:
             skipped = len(shape) - taken
             out += shape[axis : axis + skipped]
             axis += skipped
         elif isinstance(item, dict) and "slice" in item:
             out.append(_sliced(shape[axis], item))
             axis += 1
-        elif isinstance(item, int) and not isinstance(item, bool):
-            axis += 1
         else:
-            place = place if fancy else len(out)
             fancy.append(_index_extent(item))
             axis += _dimensions(item)
-    out += shape[axis:]
-    return [*out[:place], *v.broadcast(fancy), *out[place:]] if fancy else out
+    return [*out, *v.broadcast(fancy), *shape[axis:]]
 
 
 def _assigned_bytes(view: View) -> int:
     # the value is read and the place that it goes to written; the rest of the input stays
     value = sum(v.spec_bytes(t) for t in view.specs("value"))
-    return value + v.numel(indexed_shape(view)[0]) * v.item_bytes(view.dtype())
+    return value + v.numel(_indexed(view, "index")) * v.item_bytes(view.dtype())
 
 
 def _places(view: View) -> int:
     """Return how many elements of its input a call puts something in."""
     name = view.configuration.kind
     if name == "index_put":
-        return v.numel(_indexed(view.shape(), view["indices"] or []))
+        return v.numel(_indexed(view, "indices"))
     return v.numel(view.shape("index") if name.startswith("scatter") else _index_selected(view)[0])
 
 
@@ -153,7 +143,7 @@ register(
     gathered(
         "getitem",
         "input, index",
-        shapes_rule=indexed_shape,
+        shapes_rule=lambda view: [_indexed(view, "index")],
         backward=LINEAR_OR_VIEW,
         nonzero_rule=goes_on,
         launches_rule=lambda view: any(

@@ -1,19 +1,24 @@
-"""Data moved from place to place, and tensors made from nothing or after another's shape."""
+"""Views, data moved from place to place, and tensors made from nothing or after another's shape.
+
+Views leave the data where they are; those that may have to copy say when."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import ceil
 
 from opdb.kinds import view as v
 from opdb.kinds.families import (
     CONSTANT,
+    LINEAR,
     NO_FUNCTION,
     ONCE,
     PASSED_ON,
     PLAIN,
     JsonArguments,
     broadcasting,
+    chain,
     count_dims,
     dense,
     drop,
@@ -21,29 +26,17 @@ from opdb.kinds.families import (
     goes_on,
     listed,
     moved,
+    part_of,
     taken_apart,
+    view_of,
 )
 from opdb.kinds.registry import Kind, register
-from opdb.kinds.view import Shape, View
+from opdb.kinds.view import Shape, ShapesRule, View
 from opdb.records import Json
 
 
 def _joined(view: View) -> list[Shape]:
-    shapes = [list(t["shape"]) for t in view.specs("tensors")]
-    # torch skips the empty tensor of one dimension
-    shapes = [s for s in shapes if s != [0]] or shapes
-    dim = int(view["dim"] or 0)
-    out = list(shapes[0])
-    if out:
-        out[dim] = sum(s[dim] for s in shapes)
-    return [out]
-
-
-def _stacked(view: View) -> list[Shape]:
-    tensors = view.specs("tensors")
-    shape = list(tensors[0]["shape"])
-    dim = int(view["dim"] or 0) % (len(shape) + 1)
-    return [[*shape[:dim], len(tensors), *shape[dim:]]]
+    return [[sum(v.numel(t["shape"]) for t in view.occurrences)]]
 
 
 def _padded(view: View) -> list[Shape]:
@@ -54,10 +47,7 @@ def _padded(view: View) -> list[Shape]:
 
 
 def _repeated(view: View) -> list[Shape]:
-    times = [int(n) for n in view["repeats"] or []]
-    shape = [1] * (len(times) - len(view.shape())) + view.shape()
-    times = [1] * (len(shape) - len(times)) + times
-    return [[n * t for n, t in zip(shape, times, strict=True)]]
+    return [[*view.shape(), *(int(n) for n in view["repeats"] or [])]]
 
 
 def _contiguous_launches(view: View) -> bool:
@@ -87,14 +77,6 @@ def _to(parameters: JsonArguments, inputs: JsonArguments) -> None:
         del parameters["dtype"]
 
 
-def _turned(view: View) -> list[Shape]:
-    shape = view.shape()
-    if int(view["k"]) % 2:
-        first, second = view["dims"]
-        shape[first], shape[second] = shape[second], shape[first]
-    return [shape]
-
-
 def _diagonal(view: View) -> list[Shape]:
     shape, offset = view.shape(), int(view["diagonal"])
     if len(shape) == 1:
@@ -104,16 +86,12 @@ def _diagonal(view: View) -> list[Shape]:
 
 def _embedded(view: View) -> list[Shape]:
     *batch, length = view.shape()
-    places = {int(view[name]) % (len(batch) + 2) for name in ("dim1", "dim2")}
-    sizes = iter(batch)
     side = length + abs(int(view["offset"]))
-    return [[side if axis in places else next(sizes) for axis in range(len(batch) + 2)]]
+    return [[*batch, side, side]]
 
 
 def _mesh(view: View) -> list[Shape]:
     sizes = [v.numel(t["shape"]) for t in view.specs("tensors")]
-    if view["indexing"] == "xy":
-        sizes[:2] = sizes[1::-1]
     return [sizes] * len(sizes)
 
 
@@ -130,12 +108,17 @@ def _padded_sequences(view: View) -> list[Shape]:
     lengths = [t["shape"][0] for t in view.specs("sequences")]
     sizes = view["batch_sizes"] or [len(lengths)]  # of a packed sequence, at each step
     steps = max(len(sizes), int(view["total_length"] or 0), *lengths)
-    leading = [sizes[0], steps] if view["batch_first"] else [steps, sizes[0]]
-    return [[*leading, *view.occurrences[0]["shape"][1:]]]
+    return [[steps, sizes[0], *view.occurrences[0]["shape"][1:]]]
 
 
 # Tensors put together into one.
-joined = partial(moved, backward=PASSED_ON, nonzero_rule=taken_apart, values_rule=v.kept_rectified)
+joined = partial(
+    moved,
+    shapes_rule=_joined,
+    backward=PASSED_ON,
+    nonzero_rule=taken_apart,
+    values_rule=v.kept_rectified,
+)
 
 # The same elements in another order, or as another type.
 rearranged = partial(
@@ -155,16 +138,10 @@ register(
     joined(
         "cat",
         "tensors, dim=0",
-        shapes_rule=_joined,
         canonical=count_dims(of="tensors", dim=0),
         functions="torch.cat torch.concat torch.concatenate",
     ),
-    joined(
-        "stack",
-        "tensors, dim=0",
-        shapes_rule=_stacked,
-        canonical=count_dims(extra=1, of="tensors", dim=0),
-    ),
+    joined("stack", "tensors, dim=0", canonical=count_dims(extra=1, of="tensors", dim=0)),
     rearranged(
         "pad",
         "input, pad, mode='constant', value=None",
@@ -213,7 +190,7 @@ register(
     filled("copy", "input, src", backward=ONCE),
     rearranged("roll", "input, shifts, dims=()", canonical=listed("shifts")),
     rearranged("flip", "input, *dims", functions="Tensor.flip torch.flip"),
-    rearranged("rot90", "input, k=1, dims=(0, 1)", shapes_rule=_turned, values_rule=v.no_values),
+    rearranged("rot90", "input, k=1, dims=(0, 1)", values_rule=v.no_values),
     rearranged("repeat", "input, *repeats", shapes_rule=_repeated),
     rearranged(
         "tile",
@@ -400,4 +377,216 @@ register(
     filled("normal", "input, mean=0, std=1", functions="Tensor.normal_!"),
     filled("zero", "input"),
     filled("fill", "input, value"),
+)
+
+
+# views
+
+
+def _resolve(parameters: JsonArguments, inputs: JsonArguments) -> None:
+    value, shape = inputs.get("input"), parameters.get("shape")
+    if v.is_spec(value) and isinstance(shape, list) and all(isinstance(n, int) for n in shape):
+        known = v.numel([n for n in shape if n != -1])
+        rest = v.numel(value["shape"]) // known if known else -1
+        parameters["shape"] = [rest if n == -1 else n for n in shape]
+
+
+def _given_shape(view: View) -> list[Shape]:
+    shape = view["shape"]
+    if isinstance(shape, dict):
+        return [view.shape()]
+    return [[int(n) if isinstance(n, int) else 1 for n in shape or []]]
+
+
+def _other_shape(view: View) -> list[Shape]:
+    return [view.shape("other")]
+
+
+def _copies(shapes: ShapesRule) -> Callable[[View], bool]:
+    """Return the rule of what gives the device work where no view has the shape."""
+
+    def rule(view: View) -> bool:
+        spec = view["input"]
+        return v.is_spec(spec) and not v.is_viewable(spec, shapes(view)[0])
+
+    return rule
+
+
+def _flat(view: View) -> list[Shape]:
+    shape = view.shape()
+    start, end = int(view["start_dim"] or 0), int(view["end_dim"])
+    rank = max(len(shape), 1)
+    start, end = start % rank, end % rank
+    return [[*shape[:start], v.numel(shape[start : end + 1]), *shape[end + 1 :]]]
+
+
+def _diagonal_view(view: View) -> list[Shape]:
+    shape, offset = view.shape(), int(view["offset"])
+    rows, columns = (int(view[name]) % len(shape) for name in ("dim1", "dim2"))
+    length = min(shape[rows] + min(offset, 0), shape[columns] - max(offset, 0))
+    kept = [n for axis, n in enumerate(shape) if axis not in (rows, columns)]
+    return [[*kept, max(length, 0)]]
+
+
+def _expanded(view: View) -> list[Shape]:
+    sizes = [n if isinstance(n, int) else 1 for n in view["size"] or []]
+    shape = [1] * (len(sizes) - len(view.shape())) + view.shape()
+    return [[old if new == -1 else new for old, new in zip(shape, sizes, strict=False)]]
+
+
+def _unfolded(view: View) -> list[Shape]:
+    shape, dim = view.shape(), int(view["dimension"])
+    size, step = int(view["size"]), int(view["step"])
+    shape[dim] = (shape[dim] - size) // step + 1
+    return [[*shape, size]]
+
+
+def _in_order(parameters: JsonArguments, inputs: JsonArguments) -> None:
+    if {"dim0", "dim1"} <= parameters.keys():
+        pair = sorted((parameters["dim0"], parameters["dim1"]))
+        parameters["dim0"], parameters["dim1"] = pair
+
+
+# A view where the data lie so that they can be viewed, else a copy.
+reshaped = partial(view_of, backward=LINEAR)
+
+register(
+    reshaped(
+        "reshape",
+        "input, *shape",
+        launches_rule=_copies(_given_shape),
+        canonical=_resolve,
+        functions="Tensor.reshape torch.reshape",
+    ),
+    reshaped(
+        "flatten",
+        "input, start_dim=0, end_dim=-1",
+        launches_rule=_copies(_flat),
+        canonical=count_dims(start_dim=0, end_dim=-1),
+        functions="torch.flatten Tensor.flatten torch.ravel(input) Tensor.ravel(input) nn.Flatten",
+    ),
+    reshaped(
+        "reshape_as",
+        "input, other",
+        launches_rule=_copies(_other_shape),
+        backward=ONCE,
+    ),
+)
+
+half_of_complex = partial(
+    view_of,
+    spelled="input",
+    dtype_rule=v.real_dtype,
+    functions="torch.{0} Tensor.{0}@",
+)
+
+_DIM = count_dims(dim=None)
+_FIRST = count_dims(dim=0)
+register(
+    view_of("view", "input, *shape", canonical=_resolve),
+    view_of("view_as", "input, other"),
+    view_of(
+        "unflatten",
+        "input, dim, sizes",
+        canonical=_DIM,
+        functions="Tensor.unflatten torch.unflatten",
+    ),
+    view_of(
+        "permute",
+        "input, *dims",
+        canonical=count_dims(dims=None),
+        functions="Tensor.permute torch.permute",
+    ),
+    view_of(
+        "transpose",
+        "input, dim0, dim1",
+        canonical=chain(count_dims(dim0=None, dim1=None), _in_order),
+        functions="torch.transpose Tensor.transpose torch.swapaxes Tensor.swapaxes "
+        "torch.swapdims Tensor.swapdims",
+    ),
+    view_of("t", "input", functions="torch.t Tensor.t Tensor.T@"),
+    view_of("mT", "input", functions="Tensor.mT@"),
+    view_of(
+        "movedim",
+        "input, source, destination",
+        functions="torch.movedim Tensor.movedim torch.moveaxis Tensor.moveaxis",
+    ),
+    view_of(
+        "squeeze",
+        "input, dim=None",
+        canonical=_DIM,
+        functions="torch.squeeze Tensor.squeeze",
+    ),
+    view_of("unsqueeze", "input, dim", canonical=count_dims(extra=1, dim=None)),
+    view_of("identity", "input", functions="nn.Identity"),
+    view_of(
+        "detach",
+        "input",
+        backward=CONSTANT,
+        nonzero_rule=dense,
+        functions="Tensor.detach torch.detach Tensor.data@",
+    ),
+    part_of("expand", "input, *size", shapes_rule=_expanded),
+    part_of("expand_as", "input, other", shapes_rule=_other_shape),
+    part_of(
+        "broadcast_to",
+        "input, *size",
+        shapes_rule=_expanded,
+        functions="Tensor.broadcast_to torch.broadcast_to",
+    ),
+    part_of(
+        "narrow",
+        "input, dim, start, length",
+        shapes_rule=lambda view: [view.resized("dim", int(view["length"] or 1))],
+        canonical=_DIM,
+    ),
+    part_of(
+        "select",
+        "input, dim, index",
+        shapes_rule=lambda view: [view.resized("dim")],
+        canonical=_DIM,
+    ),
+    part_of(
+        "split",
+        "input, split_size_or_sections, dim=0",
+        canonical=_FIRST,
+        functions="torch.split Tensor.split torch.split_with_sizes Tensor.split_with_sizes",
+    ),
+    part_of("chunk", "input, chunks, dim=0", canonical=_FIRST),
+    part_of("tensor_split", "input, indices_or_sections, dim=0", canonical=_FIRST),
+    part_of(
+        "unbind",
+        "input, dim=0",
+        canonical=_FIRST,
+        functions="torch.unbind Tensor.unbind Tensor.__iter__",
+    ),
+    part_of("diagonal", "input, offset=0, dim1=0, dim2=1", shapes_rule=_diagonal_view),
+    part_of(
+        "unfold_view",
+        "input, dimension, size, step",
+        shapes_rule=_unfolded,
+        nonzero_rule=dense,
+        canonical=count_dims(dimension=None),
+        functions="Tensor.unfold",
+    ),
+    part_of(
+        "as_strided",
+        "input, size, stride, storage_offset=None",
+        shapes_rule=lambda view: [[int(n) for n in view["size"]]],
+    ),
+    *map(half_of_complex, ("real", "imag")),
+    view_of(
+        "view_as_real",
+        "input",
+        shapes_rule=lambda view: [[*view.shape(), 2]],
+        dtype_rule=v.real_dtype,
+        nonzero_rule=dense,
+    ),
+    view_of(
+        "view_as_complex",
+        "input",
+        shapes_rule=lambda view: [view.shape()[:-1]],
+        dtype_rule=v.complex_dtype,
+        nonzero_rule=dense,
+    ),
 )

@@ -27,13 +27,11 @@ from opdb.kinds.view import CountRule, Shape, View
 
 
 def reduced_shape(view: View) -> list[Shape]:
-    shape = view.shape()
-    dims = view["dim"]
+    """Give the shape without the dimensions reduced, whether or not they are kept with one."""
+    shape, dims = view.shape(), view["dim"]
     if dims is None or dims == []:
-        return [[1] * len(shape) if view["keepdim"] else []]
+        return [[]]
     gone = {d % max(len(shape), 1) for d in (dims if isinstance(dims, list) else [dims])}
-    if view["keepdim"]:
-        return [[1 if axis in gone else n for axis, n in enumerate(shape)]]
     return [[n for axis, n in enumerate(shape) if axis not in gone]]
 
 
@@ -185,7 +183,7 @@ register(
         "pairwise_distance",
         "x1, x2, p=2.0, eps=1e-06, keepdim=False",
         flops_rule=lambda view: 4 * v.numel(_both(view)),
-        shapes_rule=lambda view: [_both(view)[:-1] + ([1] if view["keepdim"] else [])],
+        shapes_rule=lambda view: [_both(view)[:-1]],
         functions="F.{0} torch.{0}",
     ),
     broadcasting(

@@ -62,7 +62,8 @@ class Kind:
         spelled: its named arguments as the text of a signature.
         flops_rule: operations of one call, a multiply-add counts 2.
         bytes_rule: bytes of one call that must move at least.
-        shapes_rule: shapes of the outputs.
+        shapes_rule: shapes of the outputs, or others of as many elements, where those are simpler
+            to say: nothing but the elements is read.
         dtype_rule: dtype of the outputs; where `then_indices`, those after the first are indices.
         backward: the work of the backward pass.
         nonzero_rule: how zeros among gradients pass through the backward pass.

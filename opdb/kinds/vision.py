@@ -54,18 +54,6 @@ def _for_each_axis(parameters: JsonArguments, inputs: JsonArguments) -> None:
         spread_now(parameters, len(spec["shape"]) - 2, size=None, scale_factor=None)
 
 
-def _shuffled(view: View) -> list[Shape]:
-    *batch, channels, height, width = view.shape()
-    factor = int(view["upscale_factor"])
-    return [[*batch, channels // factor**2, height * factor, width * factor]]
-
-
-def _unshuffled(view: View) -> list[Shape]:
-    *batch, channels, height, width = view.shape()
-    factor = int(view["downscale_factor"])
-    return [[*batch, channels * factor**2, height // factor, width // factor]]
-
-
 def _aligned(view: View) -> list[Shape]:
     boxes = view.specs("boxes")
     count = sum(int(b["shape"][0]) for b in boxes)
@@ -153,7 +141,7 @@ def _spectrum(view: View) -> list[Shape]:
 sampled = partial(broadcasting, dtype_rule=v.input_dtype, functions=NO_FUNCTION)
 
 shuffled = partial(
-    moved, nonzero_rule=goes_on, values_rule=v.same_values, functions="F.{0} torch.{0}"
+    moved, shapes_rule=v.input_shape, nonzero_rule=goes_on, values_rule=v.same_values
 )
 register(
     moved(
@@ -191,19 +179,16 @@ register(
     shuffled(
         "pixel_shuffle",
         "input, upscale_factor",
-        shapes_rule=_shuffled,
         functions="F.{0} torch.{0} nn.PixelShuffle",
     ),
     shuffled(
         "pixel_unshuffle",
         "input, downscale_factor",
-        shapes_rule=_unshuffled,
         functions="F.{0} torch.{0} nn.PixelUnshuffle",
     ),
     shuffled(
         "channel_shuffle",
         "input, groups",
-        shapes_rule=v.input_shape,
         functions=f"{PLAIN} F.channel_shuffle nn.ChannelShuffle",
     ),
     moved(

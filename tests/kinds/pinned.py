@@ -14,7 +14,7 @@ from typing import Any
 
 from opdb.estimates.features import units
 from opdb.kinds import KINDS
-from opdb.kinds.view import always
+from opdb.kinds.view import always, numel
 from opdb.records import Configuration, Json
 
 FILE = Path(__file__).parents[1] / "data" / "kinds.json"
@@ -56,7 +56,7 @@ def answers(call: Configuration) -> dict[str, Json]:
 def _answers(call: Configuration) -> dict[str, Json]:
     kind = KINDS[call.kind]
     asked: dict[str, Callable[[], Any]] = {
-        "shapes": lambda: kind.shapes_rule(kind.view(call)),
+        "elements": lambda: sum(map(numel, kind.shapes_rule(kind.view(call)))),
         "flops": lambda: kind.flops(call),
         "bytes": lambda: list(kind.traffic(call)),
         "output bytes": lambda: [kind.output_bytes(call), kind.activation_bytes(call)],

@@ -112,7 +112,6 @@ def test_packing_and_padding_move_data(name: str) -> None:
     configuration = watch(call)[-1]
     kind = get_kind(name)
     assert configuration.kind == name
-    assert kind.shapes_rule(kind.view(configuration)) == shapes
     assert (kind.flops(configuration), kind.bytes_moved(configuration)) == (0, moved)
     with FlopCounterMode(display=False) as counter:
         first = tensors(build(configuration, device="meta")())[0]

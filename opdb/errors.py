@@ -89,11 +89,7 @@ class UnsupportedError(OpdbError):
 
 
 class RefusedError(UnsupportedError):
-    """An algorithm cannot run a convolution; `status` is cuDNN's where cuDNN said so."""
-
-    def __init__(self, message: str, *, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
+    """An algorithm cannot run a convolution."""
 
 
 class NotCompiledError(OpdbError):

@@ -1,46 +1,309 @@
-"""`opdb::conv2d_forward`: a torch operator that convolves by a named algorithm; models that use it.
+"""Convolutions by a named algorithm: cuDNN's by ctypes, or opdb's own; models that run by one.
 
-It runs on torch's current stream and can be captured in a CUDA graph once it ran outside one: the
-first call prepares descriptors and probes the algorithm, and every call of the same shapes uses
-them. It never takes another algorithm than the one named: what cannot run is
-a RefusedError. The bias is added by a kernel of its own, as torch does beside cuDNN.
+`run` works on torch's current stream and can be captured in a CUDA graph once it ran outside one:
+the first call prepares descriptors and probes the algorithm, and every call of the same shapes uses
+them. It never takes another algorithm than the one named: what cannot run is a RefusedError. The
+bias is added by a kernel of its own, as torch does beside cuDNN.
 
 `swapped` gives each `nn.Conv2d` of a model another `_conv_forward`, which is taken away again at
 the end: nothing else of the model changes. A layer that the algorithm cannot run keeps torch's own,
 and that is recorded.
+
+The functions of cuDNN are those of its older interface, deprecated since 9.0 and still there: it
+alone lets an algorithm be named. Their arguments are declared, since ctypes else cuts 64-bit
+pointers, and the order of the same arguments differs from one function to the next.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+import ctypes
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_size_t, c_void_p
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor, nn
 
-from opdb.algorithms.cudnn import ConvolutionShapes, padding_of, plan_of
-from opdb.algorithms.names import DEFAULT, DIRECT, Algorithm, algorithm_named
+from opdb.algorithms.names import DEFAULT, DIRECT, NUMBERED, Algorithm, algorithm_named
 from opdb.errors import CannotMeasureError, RefusedError
 
-NAME = "opdb::conv2d_forward"
+Pair: TypeAlias = tuple[int, ...]
+# Shapes and steps: tuples of two or four numbers, which cuDNN itself checks.
+Four: TypeAlias = tuple[int, ...]
 
-torch.library.define(
-    NAME,
-    "(Tensor input, Tensor weight, Tensor? bias, SymInt[2] stride, SymInt[2] padding, "
-    "SymInt[2] dilation, SymInt groups, str algorithm) -> Tensor",
-)
+
+@dataclass(frozen=True)
+class ConvolutionShapes:
+    """A convolution's shapes and steps.
+
+    `input` is (images, channels, height, width), `weight` (channels out, channels in of a group,
+    height, width), whatever the layout in memory. `tf32` says whether float32 may be rounded to
+    TF32 inside, which the other types ignore.
+    """
+
+    input: Four
+    weight: Four
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    groups: int
+    dtype: str
+    channels_last: bool
+    tf32: bool
+
+    @property
+    def output(self) -> Four:
+        """The output's shape, an axis being floor((n + 2 p - d (k - 1) - 1) / s) + 1."""
+        images, _, *sizes = self.input
+        high, wide = (
+            (n + 2 * p - d * (k - 1) - 1) // s + 1
+            for n, p, d, k, s in zip(
+                sizes, self.padding, self.dilation, self.weight[2:], self.stride, strict=True
+            )
+        )
+        return images, self.weight[0], high, wide
+
+    def check(self) -> None:
+        channels, groups = self.input[1], self.groups
+        if groups < 1 or self.weight[1] * groups != channels or self.weight[0] % groups:
+            raise RefusedError(
+                f"a convolution of {channels} channels with weights {list(self.weight)} in "
+                f"{groups} groups: they do not fit"
+            )
+        if min(self.input) < 1 or min(self.output) < 1:
+            raise RefusedError(
+                f"a convolution of {list(self.input)} with weights {list(self.weight)} has no "
+                f"output: {list(self.output)}"
+            )
+
+
+LIBRARY = "libcudnn.so.9"
+
+# cuDNN's numbers of the types that a convolution may have.
+TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
+
+DEFAULT_MATH, TENSOR_OP_MATH, FMA_MATH = 0, 1, 3
+_NCHW, _NHWC = 0, 1
+_CROSS_CORRELATION = 1
+_MOST_PROPOSALS = 8
+
+
+# Statuses that say no: a bad parameter (2000 …), not supported (3000 …). Others are failures.
+_REFUSALS = range(2000, 4000)
+
+
+class Proposal(ctypes.Structure):
+    """One answer of cuDNN's heuristic: an algorithm, whether it can run, what it needs."""
+
+    _fields_ = (
+        ("algorithm", c_int),
+        ("status", c_int),
+        ("time", c_float),
+        ("memory", c_size_t),
+        ("determinism", c_int),
+        ("math", c_int),
+        ("reserved", c_int * 3),
+    )
+
+
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cudnnCreate": (POINTER(c_void_p),),
+    "cudnnSetStream": (c_void_p, c_void_p),
+    "cudnnCreateTensorDescriptor": (POINTER(c_void_p),),
+    "cudnnDestroyTensorDescriptor": (c_void_p,),
+    "cudnnCreateFilterDescriptor": (POINTER(c_void_p),),
+    "cudnnDestroyFilterDescriptor": (c_void_p,),
+    "cudnnCreateConvolutionDescriptor": (POINTER(c_void_p),),
+    "cudnnDestroyConvolutionDescriptor": (c_void_p,),
+    # descriptor, format, type, n, c, h, w
+    "cudnnSetTensor4dDescriptor": (c_void_p, *[c_int] * 6),
+    # descriptor, type, format, k, c of a group, r, s
+    "cudnnSetFilter4dDescriptor": (c_void_p, *[c_int] * 6),
+    # descriptor, padding, stride, dilation (height first), mode, type computed in
+    "cudnnSetConvolution2dDescriptor": (c_void_p, *[c_int] * 8),
+    "cudnnSetConvolutionGroupCount": (c_void_p, c_int),
+    "cudnnSetConvolutionMathType": (c_void_p, c_int),
+    # handle, input, weight, convolution, output, algorithm, bytes
+    "cudnnGetConvolutionForwardWorkspaceSize": (*[c_void_p] * 5, c_int, POINTER(c_size_t)),
+    # handle, input, weight, convolution, output, wanted, found, proposals
+    "cudnnGetConvolutionForwardAlgorithm_v7": (
+        *[c_void_p] * 5,
+        c_int,
+        POINTER(c_int),
+        POINTER(Proposal),
+    ),
+    # handle, alpha, input twice, weight twice, convolution, algorithm, workspace, its bytes, beta,
+    # output twice
+    "cudnnConvolutionForward": (*[c_void_p] * 7, c_int, c_void_p, c_size_t, *[c_void_p] * 3),
+}
+
+
+class Cudnn:
+    """cuDNN's library, its functions declared; a status other than success is an error."""
+
+    def __init__(self, name: str = LIBRARY) -> None:
+        """Load the library, which torch has loaded before where it is one built with CUDA."""
+        try:
+            self._library = ctypes.CDLL(name)
+            self._functions = {each: self._declared(each) for each in _FUNCTIONS}
+            self._words = self._library.cudnnGetErrorString
+        except (OSError, AttributeError) as error:
+            raise CannotMeasureError(
+                f"cuDNN 9 cannot be used here, so no algorithm of it can be forced: {error}; "
+                "install a torch built with CUDA, or use the algorithms default and direct"
+            ) from error
+        self._words.restype, self._words.argtypes = c_char_p, (c_int,)
+
+    def _declared(self, name: str) -> Callable[..., int]:
+        function = getattr(self._library, name)
+        function.restype, function.argtypes = c_int, _FUNCTIONS[name]
+        return function  # type: ignore[no-any-return]
+
+    def call(self, name: str, *arguments: Any) -> None:
+        status = self._functions[name](*arguments)
+        if status:
+            said = f"{name}: {self._words(status).decode()} ({status})"
+            raise RefusedError(said) if status in _REFUSALS else RuntimeError(said)
+
+
+@cache
+def cudnn() -> Cudnn:
+    return Cudnn()
+
+
+class Descriptors:
+    """One convolution as cuDNN takes it; needs no GPU."""
+
+    def __init__(self, library: Cudnn, problem: ConvolutionShapes) -> None:
+        if problem.dtype not in TYPES:
+            raise RefusedError(f"cuDNN convolves {', '.join(TYPES)}; not {problem.dtype}")
+        self._library = library
+        input, weight = self._made("Tensor"), self._made("Filter")
+        convolution, output = self._made("Convolution"), self._made("Tensor")
+        self.four = input, weight, convolution, output
+        number = TYPES[problem.dtype]
+        layout = _NHWC if problem.channels_last else _NCHW
+        computed_in = TYPES["float64" if problem.dtype == "float64" else "float32"]
+        call = library.call
+        call("cudnnSetTensor4dDescriptor", input, layout, number, *problem.input)
+        call("cudnnSetFilter4dDescriptor", weight, number, layout, *problem.weight)
+        call(
+            "cudnnSetConvolution2dDescriptor",
+            convolution,
+            *problem.padding,
+            *problem.stride,
+            *problem.dilation,
+            _CROSS_CORRELATION,
+            computed_in,
+        )
+        call("cudnnSetConvolutionGroupCount", convolution, problem.groups)
+        call("cudnnSetConvolutionMathType", convolution, math_of(problem))
+        call("cudnnSetTensor4dDescriptor", output, layout, number, *problem.output)
+
+    def _made(self, what: str) -> c_void_p:
+        made = c_void_p()
+        self._library.call(f"cudnnCreate{what}Descriptor", ctypes.byref(made))
+        destroy = f"cudnnDestroy{what}Descriptor"
+        weakref.finalize(self, self._library.call, destroy, made).atexit = False
+        return made
+
+
+def math_of(problem: ConvolutionShapes) -> int:
+    """Return the arithmetic that torch, too, lets cuDNN use for a type (Conv_v7.cpp)."""
+    if problem.dtype == "float16":
+        return TENSOR_OP_MATH
+    if problem.dtype == "float32" and not problem.tf32:
+        return FMA_MATH
+    return DEFAULT_MATH
+
+
+class Plan:
+    """One convolution by one algorithm on a device: all that a call needs but its tensors.
+
+    `ran` is the name of the algorithm that runs: the one asked for, or the one that was guessed.
+    Scratch memory is the caching allocator's, as torch's own convolutions take it.
+    """
+
+    def __init__(self, device: torch.device, problem: ConvolutionShapes, algorithm: str) -> None:
+        self._library, self._device = cudnn(), device
+        self._handle = handle_of(device)
+        self._descriptors = Descriptors(self._library, problem)
+        self._number = self._chosen(problem, algorithm)
+        size = c_size_t()
+        self._library.call(
+            "cudnnGetConvolutionForwardWorkspaceSize",
+            self._handle,
+            *self._descriptors.four,
+            self._number,
+            ctypes.byref(size),
+        )
+        self.workspace_bytes = int(size.value)
+        self.ran = NUMBERED.get(self._number, f"cuDNN's algorithm {self._number}")
+        scalar = c_double if problem.dtype == "float64" else c_float
+        self._one, self._zero = scalar(1.0), scalar(0.0)
+
+    def _chosen(self, problem: ConvolutionShapes, algorithm: str) -> int:
+        """Return the algorithm's number, or that of the first that cuDNN's heuristic says can run.
+
+        A guess comes with the arithmetic that it is for.
+        """
+        number = algorithm_named(algorithm).number
+        if number is not None:
+            return number
+        call, four = self._library.call, self._descriptors.four
+        found, proposals = c_int(), (Proposal * _MOST_PROPOSALS)()
+        name = "cudnnGetConvolutionForwardAlgorithm_v7"
+        call(name, self._handle, *four, _MOST_PROPOSALS, ctypes.byref(found), proposals)
+        first = next((each for each in proposals[: found.value] if not each.status), None)
+        if first is None:
+            raise RefusedError("cuDNN's heuristic names no algorithm that can run this convolution")
+        if math_of(problem) != FMA_MATH:
+            call("cudnnSetConvolutionMathType", four[2], first.math)
+        return int(first.algorithm)
+
+    def run(self, input_pointer: int, weight_pointer: int, output_pointer: int) -> None:
+        """Convolve on torch's current stream."""
+        library = self._library
+        input, weight, convolution, output = self._descriptors.four
+        stream = torch.cuda.current_stream(self._device).cuda_stream
+        library.call("cudnnSetStream", self._handle, stream)
+        workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self._device)
+        library.call(
+            "cudnnConvolutionForward",
+            self._handle,
+            ctypes.byref(self._one),
+            input,
+            input_pointer,
+            weight,
+            weight_pointer,
+            convolution,
+            self._number,
+            workspace.data_ptr(),
+            self.workspace_bytes,
+            ctypes.byref(self._zero),
+            output,
+            output_pointer,
+        )
+
+
+@cache
+def handle_of(device: torch.device) -> c_void_p:
+    handle = c_void_p()
+    with torch.cuda.device(device):
+        cudnn().call("cudnnCreate", ctypes.byref(handle))
+    return handle
+
+
+# The plan of a convolution, made the first time: what is refused is asked again.
+plan_of = cache(Plan)
 
 
 class ForcedCall(NamedTuple):
-    """The arguments of the operator: those of torch's conv2d, pairs as (height, width), and a name.
-
-    Calling `run` with them in this order is the way to call the operator.
-    """
+    """The arguments of torch's conv2d, pairs as (height, width), and the name of an algorithm."""
 
     input: Tensor
     weight: Tensor
@@ -83,10 +346,59 @@ class ForcedCall(NamedTuple):
         return plan_of(self.input.device, self.problem(), self.algorithm).ran
 
 
-def run(*arguments: Any) -> Tensor:
-    """Convolve: the arguments are those of a `ForcedCall`, in its order."""
-    made: Tensor = torch.ops.opdb.conv2d_forward.default(*arguments)
-    return made
+def forced_call(
+    algorithm: str,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> ForcedCall:
+    """Return the call for arguments as torch's conv2d takes them."""
+    steps = _pair(dilation)
+    around = tuple(d * (k - 1) for k, d in zip(weight.shape[2:], steps, strict=True))
+    if not isinstance(padding, str):
+        around = tuple(2 * p for p in _pair(padding))
+    elif padding == "valid":
+        around = 0, 0
+    if any(total % 2 for total in around):
+        raise RefusedError(
+            f"padding 'same' of a {weight.shape[2]}x{weight.shape[3]} kernel with dilation "
+            f"{steps[0]}, {steps[1]} is not the same on both sides; cuDNN and opdb's direct "
+            "convolution pad both sides alike"
+        )
+    padded = around[0] // 2, around[1] // 2
+    return ForcedCall(input, weight, bias, _pair(stride), padded, steps, groups, algorithm)
+
+
+def _pair(value: int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return value, value
+    return tuple(value) * (2 // len(value))
+
+
+@torch.no_grad()
+def run(call: ForcedCall) -> Tensor:
+    """Convolve on a GPU; Triton's interpreter takes `direct` on a CPU, too."""
+    problem = call.problem()
+    problem.check()
+    layout = torch.channels_last if problem.channels_last else torch.contiguous_format
+    input, weight = (t.contiguous(memory_format=layout) for t in (call.input, call.weight))
+    device, dtype = input.device, input.dtype
+    output = torch.empty(problem.output, dtype=dtype, device=device, memory_format=layout)
+    with torch.cuda.device_of(input):
+        if call.algorithm == DIRECT:
+            from opdb.algorithms.direct import direct  # not every torch comes with Triton
+
+            direct(problem, input, weight, call.bias, output)
+            return output
+        plan = plan_of(device, problem, call.algorithm)
+        plan.run(input.data_ptr(), weight.data_ptr(), output.data_ptr())
+        if call.bias is not None:
+            output.add_(call.bias.view(1, -1, 1, 1))
+    return output
 
 
 def tf32_allowed() -> bool:
@@ -96,77 +408,10 @@ def tf32_allowed() -> bool:
     return bool(torch.backends.cudnn.allow_tf32)
 
 
-def layout_of(problem: ConvolutionShapes) -> torch.memory_format:
-    return torch.channels_last if problem.channels_last else torch.contiguous_format
-
-
 def _is_channels_last(tensor: Tensor) -> bool:
     """Whether a tensor's layout is that and no other: of one channel or pixel it is both."""
     last = tensor.is_contiguous(memory_format=torch.channels_last)
     return last and not tensor.is_contiguous()
-
-
-def _on_cuda(*arguments: Any) -> Tensor:
-    call = ForcedCall(*arguments)
-    device = call.input.device
-    if call.algorithm == DIRECT:
-        with torch.cuda.device(device):
-            return _direct(call)
-    _check_forced(call.algorithm)
-    problem = call.problem()
-    layout = layout_of(problem)
-    with torch.cuda.device(device):
-        plan = plan_of(device, problem, call.algorithm)
-        input, weight = (t.contiguous(memory_format=layout) for t in (call.input, call.weight))
-        output = torch.empty(problem.output, dtype=input.dtype, device=device, memory_format=layout)
-        plan.run(input.data_ptr(), weight.data_ptr(), output.data_ptr())
-        if call.bias is not None:
-            output.add_(call.bias.view(1, -1, 1, 1))
-    return output
-
-
-def _on_cpu(*arguments: Any) -> Tensor:
-    call = ForcedCall(*arguments)
-    if call.algorithm == DIRECT:
-        return _direct(call)
-    _check_forced(call.algorithm)
-    raise CannotMeasureError(
-        f"the algorithm {call.algorithm!r} is cuDNN's and needs an NVIDIA GPU; on a CPU there is "
-        f"{DEFAULT!r} alone"
-    )
-
-
-def _direct(call: ForcedCall) -> Tensor:
-    try:
-        from opdb.algorithms.convolution import direct, runs_on
-    except ImportError as error:
-        raise CannotMeasureError(
-            f"opdb's direct convolution needs Triton, which is not here: {error}"
-        ) from error
-    if not runs_on(call.input.device):
-        raise CannotMeasureError(
-            f"the algorithm {call.algorithm!r} is a kernel of opdb's own and needs a GPU; on a "
-            f"CPU there is {DEFAULT!r} alone"
-        )
-    problem = call.problem()
-    problem.check()
-    return direct(problem, call.input, call.weight, call.bias)
-
-
-def _check_forced(algorithm: str) -> None:
-    if not algorithm_named(algorithm).is_forced:
-        raise RefusedError(f"the algorithm {algorithm!r} is torch's own: call torch's conv2d")
-
-
-def _fake(*arguments: Any) -> Tensor:
-    call = ForcedCall(*arguments)
-    problem = call.problem()
-    return call.input.new_empty(problem.output).to(memory_format=layout_of(problem))
-
-
-torch.library.impl(NAME, "cuda", _on_cuda)
-torch.library.impl(NAME, "cpu", _on_cpu)
-torch.library.register_fake(NAME, _fake)
 
 
 # a model's convolutions run by a named algorithm, for a while
@@ -193,40 +438,27 @@ class ForcedLayer:
     def __call__(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         self.calls += 1
         shape = tuple(input.shape)
-        if shape in self.refusals:
-            return self._own(input, weight, bias)
-        try:
-            call = self._call(input, weight, bias)
-            output = run(*call)
-        except RefusedError as error:
-            self.refusals[shape], self.ran[shape] = error, DEFAULT
-            return self._own(input, weight, bias)
-        if shape not in self.ran:
-            self.ran[shape] = call.ran()
-        return output if input.dim() == 4 else output.squeeze(0)
+        if shape not in self.refusals:
+            try:
+                return self._forced(input, weight, bias)
+            except RefusedError as error:
+                self.refusals[shape], self.ran[shape] = error, DEFAULT
+        own: Tensor = nn.Conv2d._conv_forward(self.module, input, weight, bias)
+        return own
 
-    def _own(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        output: Tensor = nn.Conv2d._conv_forward(self.module, input, weight, bias)
-        return output
-
-    def _call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> ForcedCall:
+    def _forced(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         module = self.module
-        padding = padding_of(module.padding, _pair(module.kernel_size), _pair(module.dilation))
+        padding: str | tuple[int, ...] = module.padding
+        images = input if input.dim() == 4 else input.unsqueeze(0)
         if module.padding_mode != "zeros":
             around = module._reversed_padding_repeated_twice
-            input = nn.functional.pad(input, around, mode=module.padding_mode)
+            images = nn.functional.pad(images, around, mode=module.padding_mode)
             padding = (0, 0)
-        images = input if input.dim() == 4 else input.unsqueeze(0)
-        return ForcedCall(
-            images,
-            weight,
-            bias,
-            module.stride,
-            padding,
-            module.dilation,
-            module.groups,
-            self.algorithm,
-        )
+        windows = (module.stride, padding, module.dilation, module.groups)
+        call = forced_call(self.algorithm, images, weight, bias, *windows)
+        output = run(call)
+        self.ran[tuple(input.shape)] = call.ran()
+        return output if input.dim() == 4 else output.squeeze(0)
 
 
 @dataclass(frozen=True)
@@ -249,11 +481,6 @@ class Swap:
             if layer.refusals
         }
         return said | self.left
-
-
-def _pair(value: tuple[int, ...]) -> tuple[int, int]:
-    high, wide = value
-    return high, wide
 
 
 def _is_plain(module: nn.Conv2d) -> bool:
@@ -284,136 +511,3 @@ def swapped(model: nn.Module, algorithm: Algorithm) -> Iterator[Swap]:
     finally:
         for layer in layers.values():
             del layer.module._conv_forward
-
-
-# A plain direct convolution in Triton: every output is summed up in its place.
-#
-# cuDNN names a direct algorithm and never had one, so this is opdb's own, as the definition says
-# it: no matrix, no transform, no tensor cores, sums in float32. It is slow, and a measure for the
-# others.
-
-TYPES = ("float32", "float16", "bfloat16")
-# Outputs that one program sums up: `PIXELS` pixels of `CHANNELS` channels of one group.
-PIXELS, CHANNELS = 64, 32
-
-MOST_ELEMENTS = 2**31
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-
-
-@triton.jit(  # type: ignore[untyped-decorator]
-    do_not_specialize=[
-        *("images", "channels_in", "high", "wide", "channels_out", "out_high", "out_wide"),
-        *("stride_high", "stride_wide", "padding_high", "padding_wide"),
-        *("dilation_high", "dilation_wide"),
-    ]
-)
-def opdb_direct_convolution(  # type: ignore[no-untyped-def]
-    x,
-    w,
-    b,
-    y,
-    images,
-    channels_in,  # of a group
-    high,
-    wide,
-    channels_out,  # of a group
-    out_high,
-    out_wide,
-    stride_high,
-    stride_wide,
-    padding_high,
-    padding_wide,
-    dilation_high,
-    dilation_wide,
-    groups,
-    KERNEL_HIGH: tl.constexpr,  # noqa: N803
-    KERNEL_WIDE: tl.constexpr,  # noqa: N803
-    CHANNELS_LAST: tl.constexpr,  # noqa: N803
-    HAS_BIAS: tl.constexpr,  # noqa: N803
-    PIXELS: tl.constexpr,  # noqa: N803
-    CHANNELS: tl.constexpr,  # noqa: N803
-):
-    """Sum up a block of pixels and channels of one group's output."""
-    pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
-    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
-    group = tl.program_id(2)
-    image = pixel // (out_high * out_wide)
-    row = pixel // out_wide % out_high
-    column = pixel % out_wide
-    is_pixel, is_channel = image < images, channel < channels_out
-    all_in, all_out = channels_in * groups, channels_out * groups
-    filters = group * channels_out + channel
-    total = tl.zeros((PIXELS, CHANNELS), dtype=tl.float32)
-    for c in range(channels_in):
-        source = group * channels_in + c
-        for r in range(KERNEL_HIGH):
-            for s in range(KERNEL_WIDE):
-                h = row * stride_high - padding_high + r * dilation_high
-                v = column * stride_wide - padding_wide + s * dilation_wide
-                inside = is_pixel & (h >= 0) & (h < high) & (v >= 0) & (v < wide)
-                if CHANNELS_LAST:
-                    at = ((image * high + h) * wide + v) * all_in + source
-                    of = ((filters * KERNEL_HIGH + r) * KERNEL_WIDE + s) * channels_in + c
-                else:
-                    at = ((image * all_in + source) * high + h) * wide + v
-                    of = ((filters * channels_in + c) * KERNEL_HIGH + r) * KERNEL_WIDE + s
-                value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-                factor = tl.load(w + of, mask=is_channel, other=0.0).to(tl.float32)
-                total += value[:, None] * factor[None, :]
-    if HAS_BIAS:
-        total += tl.load(b + filters, mask=is_channel, other=0.0).to(tl.float32)[None, :]
-    if CHANNELS_LAST:
-        to = ((image * out_high + row) * out_wide + column)[:, None] * all_out + filters[None, :]
-    else:
-        plane = (image * all_out)[:, None] + filters[None, :]
-        to = (plane * out_high + row[:, None]) * out_wide + column[:, None]
-    tl.store(y + to, total.to(y.dtype.element_ty), mask=is_pixel[:, None] & is_channel[None, :])
-
-
-def runs_on(device: torch.device) -> bool:
-    """Whether the kernel runs on a device; on a CPU it does in Triton's interpreter alone."""
-    return device.type == "cuda" or _INTERPRETED
-
-
-def direct(
-    problem: ConvolutionShapes, input: Tensor, weight: Tensor, bias: Tensor | None
-) -> Tensor:
-    """Convolve, the bias added in the same kernel."""
-    if problem.dtype not in TYPES:
-        raise RefusedError(
-            f"opdb's direct convolution takes {', '.join(TYPES)}; not {problem.dtype}"
-        )
-    layout = torch.channels_last if problem.channels_last else torch.contiguous_format
-    x, w = (t.contiguous(memory_format=layout) for t in (input, weight))
-    y = torch.empty(problem.output, dtype=x.dtype, device=x.device, memory_format=layout)
-    if max(x.numel(), w.numel(), y.numel()) >= MOST_ELEMENTS:
-        raise RefusedError("opdb's direct convolution takes tensors of fewer than 2^31 elements")
-    images, _, high, wide = problem.input
-    _, all_out, out_high, out_wide = problem.output
-    channels_out = all_out // problem.groups
-    pixels = images * out_high * out_wide
-    grid = (-(-pixels // PIXELS), -(-channels_out // CHANNELS), problem.groups)
-    opdb_direct_convolution[grid](
-        x,
-        w,
-        y if bias is None else bias,
-        y,
-        images,
-        problem.weight[1],
-        high,
-        wide,
-        channels_out,
-        out_high,
-        out_wide,
-        *problem.stride,
-        *problem.padding,
-        *problem.dilation,
-        problem.groups,
-        KERNEL_HIGH=problem.weight[2],
-        KERNEL_WIDE=problem.weight[3],
-        CHANNELS_LAST=problem.channels_last,
-        HAS_BIAS=bias is not None,
-        PIXELS=PIXELS,
-        CHANNELS=CHANNELS,
-    )
-    return y

@@ -54,13 +54,8 @@ _ALL = (
 ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ALL}
 
 
-def numbered(number: int) -> str:
-    """Return the name of the algorithm that cuDNN gives this number, or the number in words.
-
-    cuDNN's direct algorithm (3) was never implemented, and is not what `direct` names here.
-    """
-    found = (each.name for each in _ALL if each.number == number)
-    return next(found, f"cuDNN's algorithm {number}")
+# The names of cuDNN's algorithms by their numbers; its direct algorithm (3) was never implemented.
+NUMBERED = {algorithm.number: algorithm.name for algorithm in _ALL if algorithm.number is not None}
 
 
 def algorithm_named(name: str) -> Algorithm:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opdb.algorithms.convolution import ForcedCall, run
-from opdb.algorithms.cudnn import cudnn, padding_of
+from opdb.algorithms.convolution import cudnn, forced_call, run
 from opdb.algorithms.names import DEFAULT, DIRECT, GUESS, Algorithm, algorithm_named
 from opdb.bench.neighbours import (
     NO_ROOM,
@@ -378,30 +377,6 @@ def check_algorithms(algorithms: Iterable[Algorithm], platform: Platform) -> Non
         )
 
 
-def forced_call(
-    algorithm: str,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: str | int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-) -> ForcedCall:
-    """Return the call of opdb's operator for arguments as torch's conv2d takes them."""
-    steps = _pair(dilation)
-    around = padding if isinstance(padding, str) else _pair(padding)
-    high, wide = weight.shape[2:]
-    padded = padding_of(around, (high, wide), steps)
-    return ForcedCall(input, weight, bias, _pair(stride), padded, steps, groups, algorithm)
-
-
-def _pair(value: int | Sequence[int]) -> tuple[int, ...]:
-    if isinstance(value, int):
-        return value, value
-    return tuple(value) * (2 // len(value))
-
-
 def built(configuration: Configuration, algorithm: Algorithm, device: str) -> BuiltCall:
     if not algorithm.is_forced:
         return build(configuration, device=device)
@@ -420,7 +395,7 @@ def _by(algorithm: str) -> Callable[..., Tensor]:
     call = partial(forced_call, algorithm)
 
     def conv2d(*args: Any, **kwargs: Any) -> Tensor:
-        return run(*call(*args, **kwargs))
+        return run(call(*args, **kwargs))
 
     return conv2d
 

@@ -30,7 +30,7 @@ def result(case: Case, algorithm: Algorithm) -> tuple[Tensor, float] | None:
     """Return a case's output and its error, None where it was refused in cuDNN's own words."""
     call = case.call(algorithm.name, "cuda")
     try:
-        output = run(*call)
+        output = run(call)
     except RefusedError as refused:
         assert any(word in str(refused) for word in REFUSING)
         return None
@@ -56,17 +56,17 @@ def test_a_graph_of_it_replays_to_the_same_output(algorithm: Algorithm) -> None:
     if result(case, algorithm) is None:
         pytest.skip("refused on this GPU, as the tests above saw")
     call = case.call(algorithm.name, "cuda")
-    wanted = run(*call)
+    wanted = run(call)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        output = run(*call)
+        output = run(call)
     call.input.mul_(2)
     call = call._replace(bias=None)
     for _ in range(3):
         graph.replay()
     torch.cuda.synchronize()
-    doubled = run(*call)
+    doubled = run(call)
     assert not torch.equal(output, wanted)
     bias = case.call(algorithm.name, "cuda").bias
     assert bias is not None

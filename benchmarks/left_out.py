@@ -1,27 +1,33 @@
 """How right estimates are of what they were not learned from: other boards, other model families.
 
-Run it anywhere; it measures nothing, and reads a database (an SQLite file; boards are UUIDs or
-beginnings of such):
+It measures nothing and reads a database (an SQLite file; boards are UUIDs or beginnings of such):
 
-    python -m benchmarks.left_out DATABASE families [--json]
-    python -m benchmarks.left_out DATABASE boards BOARD... [--json]
+    python -m benchmarks.left_out DATABASE model|family|batch_size [MODEL...]
+    python -m benchmarks.left_out DATABASE families
+    python -m benchmarks.left_out DATABASE boards BOARD...
     python -m benchmarks.left_out DATABASE borrowed [BOARD...]
+
+Each prints one JSON document.
+
+`model`, `family`, `batch_size`: each model, family of models or batch size is left out in turn, and
+estimates are learned anew from what the others use, which takes minutes to hours. What it alone
+uses is estimated so, and by simple rules that anybody would try first; a whole run counts if at
+least 20 % of its time is estimated and at most 2 % was refused. Errors are |ln(estimate /
+measured)| of operators and |predicted / measured - 1| of runs, at the median.
 
 `families`: each family of models (names that begin with the same word: all ResNets) is left out
 with all that it alone calls and estimated from the rest. Its measured CUDA graphs, of which at
 least 20 % of the time is estimated, are compared with predictions that use these estimates. The
 stored estimates' own points are left out by blocks of the inverse of their covariance, so nothing
-is learned again: the kernels' some thirty lengths and levels did see all models
-(`opdb validate --estimates family` learns from the rest alone, in hours). The widths of sums are
-learned from all other families. `sums` are what the family alone calls, estimated and as measured,
-for every stored workload. `inside_low` to `inside_high` is the binomial interval of the share
-inside, for as many independent graphs or sums as there are (benchmarks/intervals.py).
+is learned again: the kernels' some thirty lengths and levels did see all models (`family` learns
+from the rest alone). The widths of sums are learned from all other families. `inside_low` to
+`inside_high` is the binomial interval of the share inside, for as many independent graphs as there
+are (benchmarks/intervals.py).
 
 `boards`: all that these boards measured is deleted from a copy of the database, and estimates are
 learned from what is left. Compared are the operators that no other board measured, grouped by what
 their estimates rest on and by sort of operator, and the boards' CUDA graphs of which at least 20 %
-of the time is estimated. Errors of operators are |ln(estimate / measured)| of the time; `95 %` and
-`interval` are ratios, `bias` is the median of estimate over measured.
+of the time is estimated.
 
 `borrowed`: each board in turn is treated as if it had run its models and measured no operator, with
 its anchors (which scale other boards' costs) and without. Compared are its CUDA graphs whose calls
@@ -39,56 +45,323 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.intervals import binomial_interval, effective, score
-from opdb.commands.validate import MEASURES, Measure, attribution, inside, is_whole
+from opdb.commands.validate import MEASURES, Measure, attribution, inside, is_whole, predicted
 from opdb.commands.validate import errors_of as errors_between
-from opdb.errors import OpdbError
-from opdb.estimates.estimator import Estimates, from_document, unit_of
-from opdb.estimates.features import Features, features
-from opdb.estimates.training import PointsLeftOut, SumError, errors_of, width_of
-from opdb.learning import examples_with_users, first_word, learn, works_of
-from opdb.predict.predictor import BATCHES, Answer, Predictor, batch_of, predictor_for
-from opdb.records import Workload
+from opdb.errors import InputError, OpdbError
+from opdb.estimates.estimator import ESTIMATED, from_document
+from opdb.estimates.features import Features, features, roofline
+from opdb.estimates.training import Example, PointsLeftOut, errors_of, usable
+from opdb.learning import examples_with_users, first_word, learn, trained, works_of
+from opdb.predict.generation import Interpolated
+from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor, predictor_for
+from opdb.predict.timeline import EstimatedCosts
+from opdb.records import Configuration, Cost, Mode, Quantity, Workload
 from opdb.records.measurement import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from opdb.store import Store, open_store
 
-DEVICE = "nvidia-h200"
 LEAST_ESTIMATED = 0.2
 ALIKE = "operators like it"
 RESTS = (ROOFLINE_ALONE, OTHER_KINDS, OTHER_DTYPE)
 """What an estimate can rest on."""
 
 
-# families
+def graph_document(each: Answer) -> dict[str, Any]:
+    of, workload = each.prediction, each.prediction.workload
+    found: dict[str, Any]
+    found = {"model": workload.name, "batch_size": workload.batch_size, "dtype": workload.dtype}
+    found |= {"mode": of.mode, "board": of.board, "measured": of.coverage_time}
+    for measure in MEASURES:
+        found[measure] = attribution(each, measure)
+        found[f"{measure}_inside"] = inside(each, measure)
+    return found
 
 
-@dataclass(frozen=True)
-class Held:
-    """A measured graph, predicted with what its family alone calls estimated."""
+# model, family, batch_size
 
-    family: str
-    workload: Workload
+OURS = "estimates"
+"""The name of opdb's own estimates beside the simple rules'."""
+
+NAMES: Mapping[str, Callable[[Workload], str]] = {
+    "model": lambda workload: workload.name,
+    "family": lambda workload: first_word(workload.name),
+    "batch_size": lambda workload: f"batch {workload.batch_size}",
+}
+"""What can be left out, and which group a workload then belongs to."""
+
+HARDLY_REFUSED = 0.02
+WIDTHS = (0.0, 0.15, 0.3, 0.6, math.inf)
+"""Half widths of a time's stated interval, in logarithms, between which errors are told apart."""
+
+
+class Guess(NamedTuple):
+    """The measured cost of a configuration that was left out, and what each method says of it."""
+
+    measured: Cost
+    guessed: Mapping[str, Cost]
+
+
+class Ran(NamedTuple):
+    """A measured run predicted with what its group alone uses estimated, by each method.
+
+    `estimated` is the share of its device time that rests on estimates, `refused` the share that
+    was refused.
+    """
+
+    group: str
     estimated: float
-    answer: Answer
+    refused: float
+    answers: Mapping[str, Answer]
 
-    def error(self, what: str) -> float | None:
-        """Return predicted over measured, less 1, of time or energy."""
-        ratio = getattr(self.answer, f"attribution_{what}")
-        return None if ratio is None else float(ratio) - 1
 
-    def half_width(self, what: str) -> float | None:
-        """Return half the interval, relative to the prediction."""
-        found = self.answer.prediction
-        interval = found.time_interval_s if what == "time" else found.energy_interval_j
-        value = found.time_s if what == "time" else found.energy_j
-        return None if interval is None or not value else (interval[1] - interval[0]) / 2 / value
+def learned_anew(
+    store: Store, predictor: Predictor, leaving: str, models: Collection[str]
+) -> tuple[list[Guess], int, list[Ran]]:
+    """Leave out one group of measured workloads after another, and estimate what it alone uses.
+
+    Where `models` are named, only the groups that these belong to. Returned are the operators, how
+    many were refused, and the runs.
+    """
+    named = NAMES[leaving]
+    measured: dict[tuple[str, str], list[tuple[Workload, Mode]]] = defaultdict(list)
+    for mode in PLAIN_MODES:
+        for workload, board in predictor.measured_workloads(mode):
+            measured[named(workload), board].append((workload, mode))
+    if len({group for group, _ in measured}) < 2:
+        raise InputError(f"nothing can be left out: too few {leaving}s were measured whole")
+    works = works_of(store)
+    known = {board: examples_with_users(store, predictor, board) for _, board in measured}
+    guesses, refused, runs = [], 0, []
+    for (group, board), of_group in sorted(measured.items()):
+        if models and not any(workload.name in models for workload, _ in of_group):
+            continue
+        out: list[Example] = []
+        rest: list[Example] = []
+        for example, users in known[board]:
+            is_own = bool(users) and {named(workload) for workload in users} == {group}
+            (out if is_own else rest).append(example)
+        asked = [example.configuration for example in out]
+        learned = trained(rest, works, predictor, board)
+        methods: dict[str, EstimatedCosts] = {OURS: learned.estimate(asked, alike_only=True)}
+        for name, made in BASELINES.items():
+            methods[name] = apply_rule(made(rest), asked, learned.board)
+        working = [e for e in out if e.cost.kernels]
+        for example in working:
+            key = example.configuration.key
+            if key in methods[OURS].costs:
+                guessed = {name: method.costs[key] for name, method in methods.items()}
+                guesses.append(Guess(example.cost, guessed))
+            else:
+                refused += 1
+        keys = {each.key for each in asked}
+        runs += [_ran(group, run, keys, predictor, methods) for run in of_group]
+        print(f"without {group}: {len(working)} operators", file=sys.stderr)
+    if not guesses and not refused:
+        raise InputError("nothing measured uses operators that nothing else uses")
+    return guesses, refused, runs
+
+
+def _ran(
+    group: str,
+    run: tuple[Workload, Mode],
+    left_out: set[str],
+    predictor: Predictor,
+    methods: Mapping[str, EstimatedCosts],
+) -> Ran:
+    """Predict a measured run, what was left out estimated by each method."""
+    parts = predictor.answer(*run).prediction.parts
+    shares = {p.configuration.key: p.share_time for p in parts}
+    out = {key: share for key, share in shares.items() if key in left_out}
+    refused = sum(share for key, share in out.items() if key in methods[OURS].refused)
+    answers = {
+        name: predictor.without(*run, left_out, instead) for name, instead in methods.items()
+    }
+    return Ran(group, sum(out.values()) - refused, refused, answers)
+
+
+def of_learned_anew(
+    store: Store, predictor: Predictor, leaving: str, models: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return each run, and how right each method is."""
+    guesses, refused, runs = learned_anew(store, predictor, leaving, models)
+    resting = [run for run in runs if run.estimated + run.refused >= LEAST_ESTIMATED]
+    judged = [
+        run for run in runs if run.estimated >= LEAST_ESTIMATED and run.refused <= HARDLY_REFUSED
+    ]
+    return {
+        "rows": [
+            {
+                **graph_document(run.answers[OURS]),
+                "left_out": run.group,
+                "share_estimated": run.estimated,
+                "share_refused": run.refused,
+                "by_method": {
+                    name: {m: attribution(answer, m) for m in MEASURES}
+                    for name, answer in run.answers.items()
+                },
+            }
+            for run in runs
+        ],
+        "summary": {name: method_errors(guesses, judged, name) for name in (OURS, *BASELINES)},
+        "by_width": [errors_by_width(guesses, *ends) for ends in pairwise(WIDTHS)],
+        "refused_operators": refused,
+        "refused_runs": len(resting) - len(judged),
+    }
+
+
+def method_errors(guesses: Sequence[Guess], runs: Sequence[Ran], name: str) -> dict[str, Any]:
+    """Return how right a method is; a simple rule states no intervals."""
+    of_operators: dict[str, Any] = {"count": len(guesses)}
+    for measure, quantity in (("time", "time_s"), ("energy", "dynamic_energy_j")):
+        take = attrgetter(quantity)
+        pairs = [(take(each.guessed[name]), take(each.measured)) for each in guesses]
+        of_operators[measure] = _over(statistics.median, (_error(*pair) for pair in pairs))
+        if name == OURS:
+            held = (_holds(*pair) for pair in pairs)
+            of_operators[f"inside_{measure}"] = _over(statistics.fmean, held)
+    found: dict[str, Any] = {"operators": of_operators}
+    for measure in MEASURES:
+        errors = errors_between([run.answers[name] for run in runs], measure)
+        found[f"models_{measure}"] = errors and {
+            "count": errors.count,
+            "median": errors.median,
+            "largest": errors.largest,
+            "inside": errors.inside_interval if name == OURS else None,
+        }
+    return found
+
+
+def errors_by_width(guesses: Sequence[Guess], low: float, high: float) -> dict[str, Any]:
+    """Return the errors of times whose intervals are stated about so wide, in logarithms."""
+    pairs = [
+        (time, each.measured.time_s)
+        for each in guesses
+        if (time := each.guessed[OURS].time_s) is not None
+        and time.high is not None
+        and time.mean > 0
+        and low <= math.log(time.high / time.mean) < high
+    ]
+    return {
+        "from": low,
+        "to": None if math.isinf(high) else high,
+        "count": len(pairs),
+        "median": _over(statistics.median, (_error(*pair) for pair in pairs)),
+        "inside": _over(statistics.fmean, (_holds(*pair) for pair in pairs)),
+    }
+
+
+def _error(estimate: Quantity | None, truth: Quantity | None) -> float | None:
+    """Return how far an estimate is off: |ln(estimate / truth)|, None where that says nothing."""
+    if not estimate or not truth or truth.mean <= 0 or estimate.mean <= 0:
+        return None
+    return abs(math.log(estimate.mean / truth.mean))
+
+
+def _holds(estimate: Quantity | None, truth: Quantity | None) -> bool | None:
+    if not estimate or not truth or estimate.low is None or estimate.high is None:
+        return None
+    return estimate.low <= truth.mean <= estimate.high
+
+
+def _over(mean: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:
+    known = [float(value) for value in values if value is not None]
+    return mean(known) if known else None
+
+
+CostRule = Callable[[Features], tuple[float, float]]
+"""A call's time (seconds) and dynamic energy (joules)."""
+
+
+def apply_rule(rule: CostRule, configurations: Iterable[Configuration], board: str) -> Interpolated:
+    """Apply a rule to configurations; a call that launches nothing costs nothing."""
+    costs = {}
+    for configuration in configurations:
+        of, key = features(configuration), configuration.key
+        taken = rule(of) if of.launches else (0.0, 0.0)
+        time, dynamic = (Quantity(each, each, each, each, 0) for each in taken)
+        costs[key] = Cost(
+            key, board, "", ESTIMATED, 0, None, time, None, None, None, dynamic_energy_j=dynamic
+        )
+    return Interpolated(costs, (0.0, 0.0))
+
+
+def _seen(examples: Sequence[Example]) -> list[tuple[Features, float, float]]:
+    """Return the usable calls with their times (seconds) and dynamic energies (joules)."""
+    found = []
+    for each in filter(usable, examples):
+        time, dynamic = each.cost.time_s, each.cost.dynamic_energy_j
+        assert time is not None
+        found.append((features(each.configuration), time.mean, dynamic.mean if dynamic else 0.0))
+    return found
+
+
+def proportional_to_flops(examples: Sequence[Example]) -> CostRule:
+    """Time and dynamic energy in proportion to operations, as all examples together have them."""
+    of, times_s, dynamic_j = zip(*_seen(examples), strict=True)
+    flops = math.fsum(each.flops for each in of)
+    time_s, energy_j = math.fsum(times_s), math.fsum(dynamic_j)
+    return lambda of: (of.flops * time_s / flops, of.flops * energy_j / flops)
+
+
+def plain_roofline(examples: Sequence[Example]) -> CostRule:
+    """The larger of operations and bytes over the best rates seen, at the usual dynamic power."""
+    seen = _seen(examples)
+    under = roofline((of, time_s) for of, time_s, _ in seen)
+    watts = statistics.median(dynamic_j / time_s for _, time_s, dynamic_j in seen)
+
+    def rule(of: Features) -> tuple[float, float]:
+        time_s = under.time_s(of) - under.shortest_s
+        return time_s, time_s * watts
+
+    return rule
+
+
+def nearest_neighbour(examples: Sequence[Example], *, scaled: bool = False) -> CostRule:
+    """Time and dynamic energy of the most alike measured call: of its kind, in its dtype.
+
+    `scaled`, they are brought to the call's size by the neighbour's utilisation and dynamic power.
+    """
+    seen = _seen(examples)
+    under = roofline((of, time_s) for of, time_s, _ in seen)
+
+    def rule(of: Features) -> tuple[float, float]:
+        nearest, time_s, dynamic_j = min(seen, key=lambda each: _apart(each[0], of))
+        if not scaled:
+            return time_s, dynamic_j
+        scaled_s = time_s * under.time_s(of) / under.time_s(nearest)
+        return scaled_s, scaled_s * dynamic_j / time_s
+
+    return rule
+
+
+def _apart(one: Features, other: Features) -> tuple[bool, bool, bool, float]:
+    squares = ((value - other.numbers[name]) ** 2 for name, value in one.numbers.items())
+    return (
+        one.kind != other.kind,
+        one.dtype != other.dtype,
+        one.family != other.family,
+        math.fsum(squares),
+    )
+
+
+BASELINES: Mapping[str, Callable[[Sequence[Example]], CostRule]] = {
+    "proportional to FLOPs": proportional_to_flops,
+    "plain roofline": plain_roofline,
+    "nearest neighbour": nearest_neighbour,
+    "nearest neighbour, scaled": partial(nearest_neighbour, scaled=True),
+}
+
+
+# families
 
 
 @dataclass(frozen=True)
@@ -101,77 +374,42 @@ class Seen:
     inside: bool
 
 
-@dataclass(frozen=True)
-class Study:
-    """What was found: graphs, and the sums of workloads by what is estimated (time, energy)."""
-
-    graphs: list[Held]
-    sums: dict[str, list[Seen]]
-
-
-def study(store: Store) -> Study:
-    """Return every measured graph and every sum of every family, the family left out."""
-    predictor = predictor_for(store, DEVICE, estimates=False)
-    [estimator] = [from_document(d) for d in store.learned(DEVICE).values()]
+def of_families(store: Store, predictor: Predictor) -> dict[str, Any]:
+    """Return every measured graph of every family, the family left out, and summaries."""
+    [estimator] = [from_document(d) for d in store.learned(predictor.device.slug).values()]
     examples = [e for e, _ in examples_with_users(store, predictor, estimator.board)]
     rest = PointsLeftOut(estimator, examples)
     errors = errors_of(rest, examples, works_of(store), predictor.base_power_w(estimator.board))
     graphs: dict[str, list[Workload]] = defaultdict(list)
     for workload, _ in predictor.measured_workloads("graph"):
         graphs[first_word(workload.name)].append(workload)
-    found = []
+    found: list[tuple[float, Answer]] = []
     for word, workloads in sorted(graphs.items()):
         out = rest.of(word)
         sums = errors.without(word).given_to(estimator).sums
         estimates = replace(rest.estimates(out), sums=sums)
         for workload in workloads:
-            found += _held(predictor, word, workload, out, estimates)
-    return Study(found, {"time": _seen(errors.times), "energy": _seen(errors.energies)})
+            whole = predictor.answer(workload, "graph").prediction
+            share = sum(p.share_time for p in whole.parts if p.configuration.key in out)
+            if share >= LEAST_ESTIMATED and whole.coverage_calls == 1:
+                found.append((share, predictor.without(workload, "graph", out, estimates)))
+    answers = [answer for _, answer in found]
+    return {
+        "graphs": [{**graph_document(answer), "estimated": share} for share, answer in found],
+        "summary": {measure: summary(seen_of(answers, measure)) for measure in MEASURES},
+    }
 
 
-def _seen(errors: Sequence[SumError]) -> list[Seen]:
-    """Hold each sum against the width that all other families give it."""
-    found = []
-    for family in sorted({each.family for each in errors}):
-        width = width_of([each for each in errors if each.family != family])
-        if width is None:
-            sys.exit("too few families of models to learn widths of sums from")
-        for each in errors:
-            if each.family == family:
-                half = width * unit_of(each.deviation)
-                within = abs(each.error) <= half
-                found.append(Seen(family, math.expm1(each.error), math.sinh(half), within))
-    return found
-
-
-def _held(
-    predictor: Predictor, word: str, workload: Workload, out: set[str], estimates: Estimates
-) -> list[Held]:
-    measured = predictor.answer(workload, "graph").prediction
-    share = sum(p.share_time for p in measured.parts if p.configuration.key in out)
-    if share < LEAST_ESTIMATED or measured.coverage_calls < 1:
-        return []
-    return [Held(word, workload, share, predictor.without(workload, "graph", out, estimates))]
-
-
-def by_batch(graphs: Sequence[Held]) -> dict[str, list[Held]]:
-    """Return all graphs, and those of each range of batch sizes, by name."""
-    found = {"graphs": list(graphs)}
-    for batch in BATCHES:
-        found[f"graphs of batch {batch}"] = [
-            each for each in graphs if batch_of(each.workload.batch_size) == batch
-        ]
-    return {name: those for name, those in found.items() if those}
-
-
-def seen_of(graphs: Sequence[Held], measure: Measure) -> list[Seen]:
+def seen_of(graphs: Sequence[Answer], measure: Measure) -> list[Seen]:
     """Return what is known of the graphs' time or energy."""
-    return [
-        Seen(each.workload.name, error, width, bool(inside(each.answer, measure)))
-        for each in graphs
-        if (error := each.error(measure)) is not None
-        and (width := each.half_width(measure)) is not None
-    ]
+    found = []
+    for each in graphs:
+        ratio, amount = attribution(each, measure), predicted(each, measure)
+        if ratio is not None and amount is not None and amount.interval and amount.value:
+            half_width = (amount.interval[1] - amount.interval[0]) / 2 / amount.value
+            name = each.prediction.workload.name
+            found.append(Seen(name, ratio - 1, half_width, bool(inside(each, measure))))
+    return found
 
 
 def summary(seen: Sequence[Seen]) -> dict[str, float]:
@@ -361,109 +599,63 @@ def scores(graphs: Sequence[Answer], measure: Measure) -> tuple[float, float]:
     return statistics.fmean(map(score, errors, halves)), min(constant)
 
 
-def summarise(graphs: Sequence[Answer]) -> None:
-    """Print how far graphs are off, how many their intervals hold, and how wide these are."""
+def summarise(graphs: Sequence[Answer]) -> dict[str, Any]:
+    """Return how far graphs are off, how many their intervals hold, and how wide these are."""
+    found: dict[str, Any] = {}
     for measure in MEASURES:
         errors = errors_between(graphs, measure)
         if errors is not None and errors.inside_interval is not None:
             scored, best = scores(graphs, measure)
-            print(
-                f"{measure}: {errors.count} graphs, median {errors.median:.1%}, 95 % "
-                f"{errors.percentile_95:.1%}, largest {errors.largest:.1%}; "
-                f"{errors.inside_interval:.1%} inside, ± {errors.median_half_width:.1%} at the "
-                f"median, interval score {scored:.2f}, of the "
-                f"best constant width {best:.2f}"
-            )
+            found[measure] = {**asdict(errors), "score": scored, "best_constant_score": best}
+    return found
 
 
-def print_families(database: Path, *, as_json: bool) -> None:
-    """Print a line for each graph, and the summaries."""
-    with open_store(str(database), create=False) as store:
-        found = study(store)
-    summaries = {
-        f"{name}, {m}": summary(seen_of(graphs, m))
-        for name, graphs in by_batch(found.graphs).items()
-        for m in MEASURES
-    }
-    summaries |= {f"sums, {m}": summary(found.sums[m]) for m in MEASURES}
-    if as_json:
-        print(json.dumps(summaries))
-        return
-    for each in found.graphs:
-        errors = ", ".join(
-            f"{m} {100 * (each.error(m) or 0):+.1f} % (± {100 * (each.half_width(m) or 0):.0f})"
-            for m in MEASURES
-        )
-        w = each.workload
-        print(
-            f"{w.name} {w.batch_size} {w.dtype}: {100 * each.estimated:.0f} % estimated, {errors}"
-        )
-    for what, numbers in summaries.items():
-        print(f"{what}:", ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
-
-
-def print_boards(database: Path, full: Predictor, boards: Sequence[str], *, as_json: bool) -> None:
-    """Print a line for each group of operators and each graph, and what these come to."""
+def of_boards(database: Path, full: Predictor, boards: Sequence[str]) -> dict[str, Any]:
+    """Return each group of operators and each graph, and what these come to."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rest.sqlite")
         without(database, boards, path)
         with open_store(str(path), create=False) as known:
             rest = predictor_for(known, full.device)
-            found = groups(list(operators_of(known, rest, full)))
+            operators = [each.numbers() for each in groups(list(operators_of(known, rest, full)))]
             graphs = list(graphs_of(predictor_for(known, full.device), full, boards))
-    rows = [each.numbers() for each in found]
-    ran = [
-        {
-            "model": f"{w.name} {w.batch_size} {w.dtype}",
-            "board": each.prediction.board,
-            "measured": each.prediction.coverage_time,
-            **{m: attribution(each, m) for m in MEASURES},
-            **{f"{m}_inside": inside(each, m) for m in MEASURES},
-        }
-        for each in graphs
-        for w in [each.prediction.workload]
-    ]
-    if as_json:
-        print(json.dumps({"operators": rows, "graphs": ran}))
-        return
-    for row in [*rows, *ran]:
-        told = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
-        print(", ".join(told))
-    summarise(graphs)
+    ran = list(map(graph_document, graphs))
+    return {"operators": operators, "graphs": ran, "summary": summarise(graphs)}
 
 
-def print_borrowed(database: Path, full: Predictor, boards: Sequence[str]) -> None:
-    """Print how right predictions from other boards' costs are, with anchors and without."""
-    for anchored in (True, False):
-        print("with anchors" if anchored else "without anchors")
-        summarise(list(borrowed(database, full, boards, anchored=anchored)))
+def of_borrowed(database: Path, full: Predictor, boards: Sequence[str]) -> dict[str, Any]:
+    """Return how right predictions from other boards' costs are, with anchors and without."""
+    return {
+        name: summarise(list(borrowed(database, full, boards, anchored=anchored)))
+        for name, anchored in (("with anchors", True), ("without anchors", False))
+    }
 
 
 def main() -> int:
-    """Run one of the three checks."""
+    """Run one of the checks and print what it finds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("database", type=Path)
-    parser.add_argument("check", choices=("families", "boards", "borrowed"))
-    parser.add_argument("boards", nargs="*", metavar="BOARD")
-    parser.add_argument("--device", help="of the boards; by default the one with the most costs")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("check", choices=(*NAMES, "families", "boards", "borrowed"))
+    parser.add_argument("names", nargs="*", metavar="BOARD or MODEL")
+    parser.add_argument("--device", help="by default the one with the most costs")
     options = parser.parse_args()
-    if options.check == "boards" and not options.boards:
+    check, names = options.check, options.names
+    if check == "boards" and not names:
         parser.error("name the boards that are left out")
     try:
-        if options.check == "families":
-            print_families(options.database, as_json=options.json)
-            return 0
         with open_store(str(options.database), create=False) as store:
             full = predictor_for(store, options.device, estimates=False)
-            boards = [full.board(each) for each in options.boards] or full.boards
-            if options.check == "borrowed":
-                print_borrowed(options.database, full, boards)
+            if check in NAMES:
+                found = of_learned_anew(store, full, check, names)
+            elif check == "families":
+                found = of_families(store, full)
             else:
-                print_boards(options.database, full, boards, as_json=options.json)
+                of = of_borrowed if check == "borrowed" else of_boards
+                found = of(options.database, full, [full.board(n) for n in names] or full.boards)
     except OpdbError as error:
         print(f"left_out: {error}", file=sys.stderr)
         return error.exit_status
+    print(json.dumps(found, indent=1))
     return 0
 
 

@@ -77,7 +77,6 @@ validate --mode compile,compile:reduce-overhead
 validate --duplicates
 validate --transfer
 validate --kernels
-validate --estimates nothing
 validate --mode nothing
 modes resnet50 --stored --csv modes.csv
 modes vit bert-base-uncased lstm align --stored --csv modes.csv -b 1 2 4 8 16 32
@@ -174,12 +173,7 @@ sweep vgg16 googlenet --stage quick --algorithm all --files --output-dir results
 )
 """Commands that measure nothing; what one writes, it writes into its own folder."""
 
-LONG = (
-    "validate --estimates model",
-    "validate --estimates family",
-    "validate --estimates batch_size",
-    "learn",
-)
+LONG = ("learn",)
 """Commands of a minute and more, which run with --long."""
 
 SWEPT = re.compile(r"--algorithm|^sweep")

@@ -49,7 +49,6 @@ NEEDS = {
     r"show jobs": "the folder of jobs that were submitted to Slurm",
     r"train (?!.*(--plan|--status))": "a GPU, or hours",
     r"roofline .*(--ncu|--counters)": "a GPU and Nsight Compute, or what they stored",
-    r"validate .*--estimates\b": "minutes: it learns from all operators again",
 }
 """Commands that are parsed and not run, and what it is that they need."""
 

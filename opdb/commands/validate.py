@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Annotated, Any, Literal, NamedTuple, cast, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -28,8 +28,6 @@ PANEL = "predict"
 
 Measure = Literal["time", "energy"]
 CostOrigin = Literal["own", "borrowed"]
-Leaving = Literal["model", "family", "batch_size"]
-"""What is left out together: a model, all whose names begin with one word, a batch size."""
 
 MEASURES: tuple[Measure, ...] = ("time", "energy")
 ORIGINS: tuple[CostOrigin, ...] = ("own", "borrowed")
@@ -60,9 +58,6 @@ class Group(NamedTuple):
     operators: CostOrigin
     runs: int
     errors: dict[Measure, Errors | None]
-
-
-LEFT_OUT = get_args(Leaving)
 
 
 def is_whole(answer: lazy.predictor.Answer) -> bool:
@@ -515,15 +510,6 @@ def run(
             help="Instead: kernels that a model launched and its operators did not, or reversed.",
         ),
     ] = False,
-    estimates: Annotated[
-        str | None,
-        typer.Option(
-            "--estimates",
-            metavar="WHAT",
-            help="Instead: leave out one model, family or batch_size after the other, and predict "
-            "it with estimates learned from the rest; beside simpler rules.",
-        ),
-    ] = None,
     mode: Annotated[
         list[str] | None,
         typer.Option(
@@ -541,33 +527,22 @@ def run(
     operators' costs; runs for which other boards' costs stand in are counted apart. Intervals rest
     on other models alone.
     Runs with calls that were never measured, or that no operator describes, are listed apart.
-    Four further checks look at what predictions rest on; each prints a table of its own.
+    Three further checks look at what predictions rest on; each prints a table of its own.
     """
     check_share("--within", within)
-    if estimates is not None and estimates not in LEFT_OUT:
-        raise UnknownNameError("group to leave out", estimates, LEFT_OUT)
     modes = options.parse_modes(mode)
-    others = duplicates + transfer + kernels + (estimates is not None)
+    others = duplicates + transfer + kernels
     if others + (within is not None) > 1:
-        raise InputError(
-            "--duplicates, --transfer, --kernels, --estimates and --within: give one at a time"
-        )
+        raise InputError("--duplicates, --transfer, --kernels and --within: give one at a time")
     if modes and others:
         raise InputError("--mode is about the table of predictions; give it without other checks")
-    if not others:
-        tell = partial(console.note, quiet=out.quiet or out.as_json)
-        found = validate(*(models or []), modes=modes, device=device, db=out.db, tell=tell)
-        out.answer(found)
-        if within is not None:
-            found.check_within(within)
+    if others:
+        check = _duplicates if duplicates else _transfers if transfer else _same_kernels
+        with predicting(out.db, device, estimates=False) as (store, predictor):
+            out.answer(check(store, predictor, known_models(store, models or [])))
         return
-    with predicting(out.db, device, estimates=False) as (store, predictor):
-        of = known_models(store, models or [])
-        if estimates is not None:
-            from opdb.commands._left_out import estimation
-
-            checked = estimation(store, predictor, of, cast("Leaving", estimates), out.note)
-        else:
-            check = _duplicates if duplicates else _transfers if transfer else _same_kernels
-            checked = check(store, predictor, of)
-    out.answer(checked)
+    tell = partial(console.note, quiet=out.quiet or out.as_json)
+    found = validate(*(models or []), modes=modes, device=device, db=out.db, tell=tell)
+    out.answer(found)
+    if within is not None:
+        found.check_within(within)

@@ -64,7 +64,7 @@ def run(
     """Learn from the measured operators what others cost, for predictions of other models.
 
     All costs of the device count, those of other boards brought to this one. It takes
-    some minutes for seven thousand configurations. opdb validate --estimates says how well it goes.
+    some minutes for seven thousand configurations. benchmarks/left_out.py says how well it goes.
     """
     with open_store(db, create=False) as store:
         predictor = predictor_for(store, device, estimates=False)

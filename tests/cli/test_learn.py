@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.left_out import of_learned_anew
 from opdb.estimates import training
 from opdb.estimates.__main__ import run as learn
+from opdb.predict.predictor import predictor_for
 from opdb.store import open_store
 from tests import published
 from tests.cli.conftest import Opdb, read
@@ -102,13 +104,11 @@ def test_what_another_board_taught_is_brought_over(opdb: Opdb, database: Path) -
     assert found["board"] == other and found["estimated"]
 
 
-def test_validate_leaves_one_model_out(
-    opdb: Opdb, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_model_is_left_out_of_learning(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learn_little(monkeypatch)
-    ran = opdb("validate", "vgg16", "--estimates", "model", "--json", "--quiet")
-    assert ran.status == 0, ran.err
-    found = read(ran.out)
+    with open_store(str(database)) as store:
+        predictor = predictor_for(store, published.DEVICE, estimates=False)
+        found = of_learned_anew(store, predictor, "model", ["vgg16"])
     assert {row["model"] for row in found["rows"]} == {"vgg16"}
     ours = found["summary"].pop("estimates")
     assert ours["operators"]["count"] > 5 and 0 < ours["operators"]["inside_time"] <= 1

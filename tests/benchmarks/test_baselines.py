@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from opdb.commands._left_out import (
+from benchmarks.left_out import (
     BASELINES,
     apply_rule,
     nearest_neighbour,

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 25_155, "lines": 47_318, "files": 144},
+    "core": {"statements": 25_055, "lines": 47_157, "files": 144},
     "studies": {"statements": 4_126, "lines": 7_736, "files": 20},
     "tests": {"lines": 31_926, "files": 267},
     "benchmarks": {"lines": 2_489, "files": 10},

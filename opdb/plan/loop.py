@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from opdb.bench.model import model_work
 from opdb.bench.plan import BenchRequest
@@ -162,8 +164,6 @@ class _Build:
         self._board = platform.board.uuid
         self._policy = ModelPolicy((platform.device.slug,), (self._board,))
         self._drawn = drawn_by_lot(jobs, request.runs)
-        self._goals = dict.fromkeys((job.workload.key for job in jobs), request.target)
-        self._slice_s = FIRST_SLICE_S
         self._begin_s = CAMPAIGN_S if platform.device.type == "cuda" else 0.0
         self._tried: set[str] = set()
         self._elsewhere: set[str] = set()
@@ -207,17 +207,19 @@ class _Build:
         return f"the GPU-seconds given, {self._request.gpu_seconds:g}, are up"
 
     def _bench(self) -> bool:
-        """Bench slice by slice until all goals are reached; False when the time was up first."""
+        """Bench slice by slice until the target is covered; False when the time was up first."""
+        goals = dict.fromkeys((job.workload.key for job in self._jobs), self._request.target)
+        slice_s = FIRST_SLICE_S
         while True:
             known = self._survey()
-            steps = known.plan(self._goals, self._request.significance)
+            steps = known.plan(goals, self._request.significance)
             if not steps:
                 return True
             if self._is_short_of(self._begin_s):
                 self.built.stopped = self._time_is_up
                 return False
-            some = _first_of(steps, self._slice_s)
-            self._slice_s *= SLICE_GROWTH
+            some = _first_of(steps, slice_s)
+            slice_s *= SLICE_GROWTH
             try:
                 self._bench_slice(some, len(steps))
             except CannotMeasureError as error:
@@ -251,18 +253,17 @@ class _Build:
         work = model_work(self._policy, retry=self._request.retry)
         lacking = work.pending(self._store, [self._spec(job) for job in self._drawn])
         usual_s = run_seconds(self._store, self._platform.device.slug, self._request.mode)
-        made: list[ModelRunSpec] = []
+        made = 0
         if lacking and not self._is_short_of(self._begin_s + usual_s):
             with self._display.progress(len(lacking), "measure") as shown:
-                for spec, _ in work.run(self._store, lacking, self._device, shown):
-                    made.append(spec)
+                for _ in work.run(self._store, lacking, self._device, shown):
+                    made += 1
                     if self._is_short_of(usual_s):
                         break
-        self.built.runs = len(made)
-        late = work.pending(self._store, [spec for spec in lacking if spec not in made])
+        self.built.runs = made
+        late = len(lacking) - made
         if late and self._is_short_of(usual_s if made else self._begin_s + usual_s):
-            not_run = plural(len(late), "model")
-            self.built.stopped = f"{self._time_is_up}; not run: {not_run}"
+            self.built.stopped = f"{self._time_is_up}; not run: {plural(late, 'model')}"
 
     def _spec(self, job: BuildModel) -> ModelRunSpec:
         return ModelRunSpec(job.request, job.ran, self._request.mode, (self._board,))
@@ -274,7 +275,7 @@ class _Build:
         table = RunTable(self._policy, self._policy.runs(self._store))
         standings = []
         for job in self._jobs:
-            run, alone = table.run(self._spec(job)), known.only(job.workload)
+            run, left = table.run(self._spec(job)), known.left_of(job.workload)
             standings.append(
                 BuildProgress(
                     workload=job.workload,
@@ -282,9 +283,9 @@ class _Build:
                     drawn=job in self._drawn,
                     run=None if run is None else run.outcome,
                     reason=None if run is None else run.reason,
-                    left=tuple(alone.pending),
-                    left_s=alone.seconds(alone.pending),
-                    calls=alone.coverage(job.workload).calls,
+                    left=tuple(left),
+                    left_s=known.seconds(left),
+                    calls=known.coverage(job.workload).calls,
                 )
             )
         return standings
@@ -308,11 +309,5 @@ def drawn_by_lot(jobs: Sequence[BuildModel], runs: int | None) -> list[BuildMode
 
 def _first_of(steps: Sequence[SurveyStep], seconds: float) -> list[SurveyStep]:
     """Return the first steps, one at least, that together cost no more than so much."""
-    some: list[SurveyStep] = []
-    spent_s = 0.0
-    for step in steps:
-        if some and spent_s + step.seconds > seconds:
-            break
-        some.append(step)
-        spent_s += step.seconds
-    return some
+    until_s = list(accumulate(step.seconds for step in steps))
+    return list(steps[: max(1, bisect_right(until_s, seconds))])

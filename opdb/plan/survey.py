@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -24,14 +26,11 @@ from opdb.store import Store
 
 # In which order to measure, so that every workload reaches its goal soonest.
 #
-# What is asked is a covering problem: of configurations that cost GPU-seconds and serve several
-# workloads, find a cheap set that gives each workload its goal. A linear program, in which a part
-# of a configuration may be measured, finds the cheapest set; whatever it wants a part of is a
-# candidate. Of these, the one that brings most per GPU-second is taken each time. What it brings to
-# a workload counts the more the less that workload still lacks, so that models which are nearly
-# there are finished: divided by what is lacking, it would be the order of least mean waiting (Azar
-# and Gamzu, "Ranking with submodular valuations", 2011), not divided at all, that of the cheapest
-# whole (Wolsey 1982). What turns out to be unnecessary is dropped in the end.
+# The configuration that brings most per GPU-second is taken each time. What it brings to a workload
+# counts the more the less that workload still lacks, so that models which are nearly there are
+# finished: divided by what is lacking, it would be the order of least mean waiting (Azar and Gamzu,
+# "Ranking with submodular valuations", 2011), not divided at all, that of the cheapest whole
+# (Wolsey 1982). What turns out to be unnecessary is dropped in the end.
 
 Numbers = NDArray[Any]
 
@@ -51,7 +50,6 @@ class Demand:
     `have` what is measured already.
     """
 
-    name: str
     shares: Mapping[str, tuple[float, ...]]
     have: tuple[float, ...]
     goal: float
@@ -73,149 +71,59 @@ def rank(
 
     `seconds` is what each costs; `first` those that come first in any case, and are never dropped.
     """
-    gains = _Gains(demands, seconds)
-    pinned = [key for key in dict.fromkeys(first) if key in seconds]
-    steps = [SurveyStep(key, gains.of(key), seconds[key]) for key in pinned]
-    for key in pinned:
-        gains.take(key)
-    while seconds and (found := gains.largest()) is not None:
-        steps.append(SurveyStep(found, gains.of(found), seconds[found]))
-        gains.take(found)
-    kept = _needed(demands, steps, set(pinned))
-    return [step for step in steps if step.key in kept]
-
-
-def short_of(demand: Demand, have: Sequence[float]) -> tuple[float, ...]:
-    return tuple(lack if (lack := demand.goal - part) > EPSILON else 0.0 for part in have)
-
-
-def cheapest(demands: Sequence[Demand], seconds: Mapping[str, float]) -> list[str]:
-    """Return the configurations (keys) of which the cheapest cover, parts allowed, wants any.
-
-    All of them where the linear program finds no end.
-    """
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_array
-
-    place = {key: number for number, key in enumerate(seconds)}
-    rows, bounds = _constraints(demands, place)
-    if not bounds:
+    if not seconds:
         return []
-    numbers, columns, shares = (np.array(each) for each in zip(*rows, strict=True))
-    matrix = csr_array((shares, (numbers, columns)), shape=(len(bounds), len(place)))
-    prices = np.array(list(seconds.values()))
-    found = linprog(prices, A_ub=-matrix, b_ub=-np.array(bounds), bounds=(0, 1), method="highs")
-    if found.x is None:
-        return list(seconds)
-    return [key for key, part in zip(seconds, found.x, strict=True) if part > EPSILON]
+    keys, prices = list(seconds), np.array(list(seconds.values()))
+    shares = np.hstack([_matrix(demand, keys) for demand in demands] or [np.zeros((len(keys), 0))])
+    goals = np.array([demand.goal for demand in demands for _ in demand.have])
+    have = np.array([part for demand in demands for part in demand.have])
+    pinned = [keys.index(key) for key in dict.fromkeys(first) if key in seconds]
+    steps = _greedy(shares, np.maximum(goals - have, 0.0), prices, pinned)
+    have = have + shares[[place for place, _ in steps]].sum(axis=0)
+    kept = []
+    for place, gain in reversed(steps):
+        without = have - shares[place]
+        # A demand that all steps together do not meet needs each of its own.
+        if place in pinned or np.any((shares[place] > 0) & (without < goals - EPSILON)):
+            kept.append(SurveyStep(keys[place], gain, seconds[keys[place]]))
+        else:
+            have = without
+    return kept[::-1]
 
 
-def _constraints(
-    demands: Sequence[Demand], place: Mapping[str, int]
-) -> tuple[list[tuple[int, int, float]], list[float]]:
-    """Return what each quantity of each demand takes: (row, column, share), and the least sum.
+def _matrix(demand: Demand, keys: Sequence[str]) -> Numbers:
+    nothing = (0.0,) * len(demand.have)
+    return np.array([demand.shares.get(key, nothing) for key in keys])
 
-    What cannot be reached is asked for as far as it can.
+
+def _greedy(
+    shares: Numbers, lacks: Numbers, prices: Numbers, pinned: Sequence[int]
+) -> list[tuple[int, float]]:
+    """Return rows of `shares` in the order of what they bring per GPU-second, and how much.
+
+    Columns are the quantities that lack something; the rows `pinned` come first.
     """
-    rows: list[tuple[int, int, float]] = []
-    bounds: list[float] = []
-    for demand in demands:
-        for quantity, lack in enumerate(short_of(demand, demand.have)):
-            its = [(place[k], s[quantity]) for k, s in demand.shares.items() if k in place]
-            whole = sum(share for _, share in its)
-            if lack > 0 and whole > 0:
-                rows += [(len(bounds), column, share) for column, share in its if share > 0]
-                bounds.append(min(lack, whole * (1 - EPSILON)))
-    return rows, bounds
+    rest, lacks = shares.copy(), np.where(lacks > EPSILON, lacks, 0.0)
 
+    def worth(columns: Numbers) -> Any:
+        parts = np.minimum(rest[:, columns], lacks[columns])
+        return np.sum(parts / np.maximum(lacks[columns], EPSILON) ** IMPATIENCE, axis=1)
 
-class _Gains:
-    """What every configuration brings to the demands, kept up as configurations are taken.
-
-    The shares that a demand has of it are a matrix: a row for each configuration, a column for each
-    quantity. What the cheapest cover wants goes before all else.
-    """
-
-    def __init__(self, demands: Sequence[Demand], seconds: Mapping[str, float]) -> None:
-        self._keys = list(seconds)
-        self._place = {key: number for number, key in enumerate(self._keys)}
-        self._seconds = np.array(list(seconds.values()))
-        self._left = np.ones(len(self._keys), dtype=bool)
-        wanted = cheapest(demands, seconds)
-        self._wanted = np.isin(np.arange(len(self._keys)), [self._place[key] for key in wanted])
-        self._lacks = [np.array(short_of(demand, demand.have)) for demand in demands]
-        self._shares = []
-        for demand in demands:
-            nothing = (0.0,) * len(demand.have)
-            shares = [demand.shares.get(key, nothing) for key in self._keys]
-            self._shares.append(np.reshape(shares, (len(self._keys), len(nothing))))
-        self._worths = [self._worth(number) for number in range(len(demands))]
-        self._gains = sum(self._worths, np.zeros(len(self._keys)))
-
-    def of(self, key: str) -> float:
-        place = self._place[key]
-        return max(0.0, float(self._gains[place] / self._seconds[place]))
-
-    def largest(self) -> str | None:
-        """Return the configuration that brings most; None where none brings anything."""
-        values = np.where(self._left, self._gains / self._seconds, 0.0)
-        for some in (np.where(self._wanted, values, 0.0), values):
-            best = int(np.argmax(some))
-            if some[best] > EPSILON:
-                return self._keys[best]
-        return None
-
-    def take(self, key: str) -> None:
-        place = self._place[key]
-        self._left[place] = False
-        for number, (lacks, shares) in enumerate(zip(self._lacks, self._shares, strict=True)):
-            if lacks.any() and shares[place].any():
-                rest = lacks - shares[place]
-                self._lacks[number] = np.where(rest > EPSILON, rest, 0.0)
-                shares[place] = 0.0
-                before, self._worths[number] = self._worths[number], self._worth(number)
-                self._gains += self._worths[number] - before
-
-    def _worth(self, number: int) -> Numbers:
-        """Return what each configuration brings of what a demand lacks."""
-        short = self._lacks[number] > 0
-        lacks = self._lacks[number][short]
-        parts = np.minimum(self._shares[number][:, short], lacks) / lacks**IMPATIENCE
-        worth: Numbers = parts.sum(axis=1)
-        return worth
-
-
-def _needed(demands: Sequence[Demand], steps: Sequence[SurveyStep], pinned: set[str]) -> set[str]:
-    """Return the steps (keys) without which a demand would be missed, looked at from the end.
-
-    A demand that all steps together do not meet needs each of its own.
-    """
-    taken = {step.key for step in steps}
-    have = [
-        [
-            part + sum(s[q] for k, s in d.shares.items() if k in taken)
-            for q, part in enumerate(d.have)
-        ]
-        for d in demands
-    ]
-    users: dict[str, list[int]] = defaultdict(list)
-    for number, demand in enumerate(demands):
-        for key in demand.shares.keys() & taken:
-            users[key].append(number)
-
-    def spare(key: str) -> bool:
-        return all(_spared(demands[n], have[n], demands[n].shares[key]) for n in users[key])
-
-    for step in reversed(steps):
-        if step.key not in pinned and spare(step.key):
-            taken.discard(step.key)
-            for n in users[step.key]:
-                have[n] = [h - s for h, s in zip(have[n], demands[n].shares[step.key], strict=True)]
-    return taken
-
-
-def _spared(demand: Demand, have: Sequence[float], shares: Sequence[float]) -> bool:
-    return all(s == 0 or h - s >= demand.goal - EPSILON for h, s in zip(have, shares, strict=True))
+    gains = worth(np.arange(len(lacks)))
+    steps: list[tuple[int, float]] = []
+    while len(steps) < len(prices):
+        values = gains / prices
+        place = pinned[len(steps)] if len(steps) < len(pinned) else int(np.argmax(values))
+        if len(steps) >= len(pinned) and values[place] <= EPSILON:
+            break
+        steps.append((place, max(0.0, float(values[place]))))
+        columns = np.flatnonzero(rest[place])
+        gains -= worth(columns)
+        left = lacks[columns] - rest[place, columns]
+        lacks[columns] = np.where(left > EPSILON, left, 0.0)
+        rest[place] = 0.0
+        gains += worth(columns)
+    return steps
 
 
 # What follows from what the store has of a device: costs, prices of visits and runs, failures.
@@ -246,13 +154,10 @@ class Prices:
         return self.of_kind.get(configuration.kind, self.usual)
 
 
-def prices(store: Store, device: str, kinds: Collection[str] | None = None) -> Prices:
-    """Return what the visits of a configuration took on a device (slug), on each board alone.
-
-    With `kinds`, those of these kinds alone count.
-    """
+def prices(store: Store, device: str) -> Prices:
+    """Return what the visits of a configuration took on a device (slug), on each board alone."""
     of_kind: dict[str, list[float]] = defaultdict(list)
-    for each in store.spent(device, kinds=kinds):
+    for each in store.spent(device):
         of_kind[each.kind].append(each.seconds)
     everything = [seconds for some in of_kind.values() for seconds in some]
     if not everything:
@@ -314,10 +219,6 @@ def base_power_w(store: Store, device: str) -> float:
         if (watts := campaign.calibration.base_power_w) is not None
     ]
     return known[-1] if known else 0.0
-
-
-def has_energy(costs: Collection[Cost]) -> bool:
-    return any(cost.dynamic_energy_j is not None for cost in costs)
 
 
 def estimated_costs(
@@ -388,7 +289,7 @@ class Survey:
     def shared(self) -> int:
         return sum(len(names) > 1 for names in self.models_of.values())
 
-    @property
+    @cached_property
     def pending(self) -> list[str]:
         """The configurations (keys) to bench that are neither measured nor known to fail."""
         settled = self.costs.keys() | self.failed.keys()
@@ -404,8 +305,8 @@ class Survey:
     def price(self, key: str) -> float:
         return max(self.prices.of(self.configurations[key]), LEAST_SECONDS)
 
-    def shares(self, workload: Workload) -> SharesByKey | None:
-        return self._shares[workload.key]
+    def left_of(self, workload: Workload) -> list[str]:
+        return [key for key in self.pending if key in self.counts[workload.key]]
 
     @cached_property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -415,7 +316,7 @@ class Survey:
         }
 
     @cached_property
-    def _shares(self) -> dict[str, SharesByKey | None]:
+    def shares(self) -> dict[str, SharesByKey | None]:
         return {k: shares_of(some, self.sizes, self.base_w) for k, some in self.counts.items()}
 
     def coverage(self, workload: Workload, also: Collection[str] = ()) -> Coverage:
@@ -424,7 +325,7 @@ class Survey:
         done = {key for key in counts if key in self.costs or key in also}
         calls = sum(counts.values()) + sum(workload.unsupported.values())
         of_calls = sum(counts[key] for key in done) / calls if calls else 1.0
-        shares = self.shares(workload)
+        shares = self.shares[workload.key]
         if shares is None:
             return Coverage(of_calls, None, None)
         left = [share for key, share in shares.items() if key not in done]
@@ -432,11 +333,6 @@ class Survey:
         time = known * max(0.0, 1 - sum(t for t, _ in left))
         energy = known * max(0.0, 1 - sum(e for _, e in left))
         return Coverage(of_calls, time, energy if self.energy else None)
-
-    def only(self, workload: Workload) -> Survey:
-        called = self.counts[workload.key].keys()
-        costs = {key: cost for key, cost in self.costs.items() if key in called}
-        return replace(self, workloads=(workload,), costs=costs)
 
     def plan(self, goals: Mapping[str, float], significance: Significance) -> list[SurveyStep]:
         """Return what to measure, in order, until each workload (key) reaches its goal.
@@ -459,8 +355,8 @@ class Survey:
         least = significance.least_share
         large = set(self.pending)
         if least > 0:
-            every = [shares for w in self.workloads if (shares := self.shares(w)) is not None]
-            large = {k for shares in every for k, both in shares.items() if max(both) >= least}
+            every = [each.items() for each in self.shares.values() if each is not None]
+            large = {key for shares in every for key, both in shares if max(both) >= least}
             large |= set(self.unsized)
         return [
             key
@@ -470,25 +366,16 @@ class Survey:
         ]
 
     def _demands(self, goals: Mapping[str, float]) -> list[Demand]:
-        """Return what workloads lack: as sizes are thought to be, and as large as they may be."""
         demands = []
         for workload in self.workloads:
-            if workload.key not in goals:
+            shares = self.shares[workload.key]
+            if shares is None or workload.key not in goals:
                 continue
-            shares = self.shares(workload)
-            counts = self.counts[workload.key]
-            doubted = shares_of(counts, self.sizes, self.base_w, doubted=True)
-            if shares is None or doubted is None:
-                continue
-            every = {
-                key: self._counted(both) + self._counted(doubted[key])
-                for key, both in shares.items()
-            }
-            measured = [quantities for key, quantities in every.items() if key in self.costs]
-            rest = {key: each for key, each in every.items() if key not in self.costs}
-            zeros = ((0.0,) * (4 if self.energy else 2),)
-            have = tuple(sum(each) for each in zip(*measured, *zeros, strict=True))
-            demands.append(Demand(workload.key, rest, have, goals[workload.key]))
+            rest = {k: self._counted(both) for k, both in shares.items() if k not in self.costs}
+            measured = [self._counted(both) for k, both in shares.items() if k in self.costs]
+            zeros = self._counted((0.0, 0.0))
+            have = tuple(sum(each) for each in zip(*measured, zeros, strict=True))
+            demands.append(Demand(rest, have, goals[workload.key]))
         return demands
 
     def _counted(self, shares: tuple[float, float]) -> tuple[float, ...]:
@@ -543,7 +430,8 @@ def survey(
         sizes=sizes_of(called.values(), costs, estimates),
         prices=prices(store, device.slug),
         base_w=base_power_w(store, device.slug),
-        energy=device.type == "cuda" or has_energy(costs.values()),
+        energy=device.type == "cuda"
+        or any(cost.dynamic_energy_j is not None for cost in costs.values()),
     )
 
 
@@ -582,22 +470,13 @@ def planned(
     """Plan what brings every workload to the target, within so many GPU-seconds where given."""
     goals = dict.fromkeys((workload.key for workload in survey.workloads), target)
     steps = survey.plan(goals, significance)
-    within = _within(steps, gpu_seconds)
+    until_s = list(accumulate(step.seconds for step in steps))
+    within = len(steps) if gpu_seconds is None else bisect_right(until_s, gpu_seconds)
     taken = {step.key for step in steps[:within]}
     workloads = []
     for workload in survey.workloads:
-        alone = survey.only(workload)
-        left = [key for key in alone.pending if key not in taken]
+        left = [key for key in survey.left_of(workload) if key not in taken]
         now, then = survey.coverage(workload), survey.coverage(workload, taken)
-        workloads.append(PlannedWorkload(workload, now, then, len(left), alone.seconds(left)))
+        workloads.append(PlannedWorkload(workload, now, then, len(left), survey.seconds(left)))
     some, beyond = tuple(steps[:within]), tuple(steps[within:])
     return Planned(target, survey, some, beyond, tuple(workloads))
-
-
-def _within(steps: Sequence[SurveyStep], gpu_seconds: float | None) -> int:
-    spent_s = 0.0
-    for number, step in enumerate(steps):
-        spent_s += step.seconds
-        if gpu_seconds is not None and spent_s > gpu_seconds:
-            return number
-    return len(steps)

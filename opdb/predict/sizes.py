@@ -10,7 +10,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
@@ -22,17 +22,11 @@ from opdb.records import Configuration, Cost, Json
 #
 # Kin are configurations of the same kind; near is what is alike in operations, bytes, weights,
 # channels, window, groups, layout and stride. The time is a rough roofline times the ratio of time
-# to that roofline that the nearest show. The farther they are, the more it may be off: its doubt.
-# Where none of its kind was measured, the ratio is the median of all others.
+# to that roofline that the nearest show. Where none of its kind was measured, the ratio is the
+# median of all others.
 
 
 NEAREST = 3
-DOUBT = 0.25
-"""Doubt grows by this share, as a logarithm, for each unit of distance to the nearest."""
-
-FARTHEST = 1.5
-"""Beyond this distance doubt grows no more; it is also that of a kind of which nothing is known."""
-
 _OTHER_DTYPE = 2.0
 _FLOPS_PER_S = {"float16": 6e14, "bfloat16": 6e14}
 _USUAL_FLOPS_PER_S = 1e14
@@ -58,14 +52,10 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Size:
-    """Time (seconds) and dynamic energy (joules) of one call.
-
-    `doubt` is the factor by which both may be larger: 1 where they were measured.
-    """
+    """Time (seconds) and dynamic energy (joules) of one call."""
 
     time_s: float
     dynamic_energy_j: float
-    doubt: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -105,8 +95,7 @@ class Kin:
         near = self._nearest(configuration.title, place)
         ratio = _mean((seen.ratio, d) for d, seen in near) if near else self._usual_ratio
         time_s = place.roofline_s * math.exp(ratio)
-        doubt = math.exp(DOUBT * min(near[0][0] if near else FARTHEST, FARTHEST))
-        return Size(time_s, time_s * self._watts(near), doubt)
+        return Size(time_s, time_s * self._watts(near))
 
     def dynamic_w(self, configuration: Configuration) -> float:
         place = place_of(configuration)
@@ -204,24 +193,11 @@ def sizes_of(
     kin = Kin([] if whole else wanted.values(), timed)
     sizes: dict[str, Size | None] = {}
     for key, configuration in wanted.items():
-        if key in timed:
-            sizes[key] = _size_of(configuration, timed[key], kin)
-        elif key in estimated:
-            sizes[key] = _doubted(_size_of(configuration, estimated[key], kin), estimated[key])
+        if key in known:
+            sizes[key] = _size_of(configuration, known[key], kin)
         else:
             sizes[key] = kin.size(configuration)
     return sizes
-
-
-def _doubted(size: Size, estimate: Cost) -> Size:
-    """Return an estimate's size, doubted by one standard deviation of its logarithm.
-
-    Its interval reaches two of them: all estimates of a model at once are rarely so far off.
-    """
-    assert estimate.time_s is not None
-    if not estimate.time_s.high or not size.time_s:
-        return size
-    return replace(size, doubt=math.sqrt(max(1.0, estimate.time_s.high / size.time_s)))
 
 
 def _size_of(configuration: Configuration, cost: Cost, kin: Kin) -> Size:
@@ -234,20 +210,14 @@ def _size_of(configuration: Configuration, cost: Cost, kin: Kin) -> Size:
 
 
 def shares_of(
-    counts: Mapping[str, int],
-    sizes: Mapping[str, Size | None],
-    base_w: float,
-    *,
-    doubted: bool = False,
+    counts: Mapping[str, int], sizes: Mapping[str, Size | None], base_w: float
 ) -> SharesByKey | None:
     """Return each configuration's shares of a workload's device time and energy.
 
     `counts` says how often the workload calls each (key). None where one has no size.
     `base_w` is the board's base power in watts.
-    `doubted` takes every estimate as large as it may be, so that what is measured is not
-    overrated.
     """
-    amounts = _amounts_of(counts, sizes, base_w, doubted=doubted)
+    amounts = _amounts_of(counts, sizes, base_w)
     if amounts is None:
         return None
     whole_s, whole_j = _totals(amounts)
@@ -255,20 +225,15 @@ def shares_of(
 
 
 def _amounts_of(
-    counts: Mapping[str, int],
-    sizes: Mapping[str, Size | None],
-    base_w: float,
-    *,
-    doubted: bool = False,
+    counts: Mapping[str, int], sizes: Mapping[str, Size | None], base_w: float
 ) -> dict[str, tuple[float, float]] | None:
     found = {}
     for key, count in counts.items():
         size = sizes[key]
         if size is None:
             return None
-        calls = count * (size.doubt if doubted else 1.0)
         energy_j = size.dynamic_energy_j + base_w * size.time_s
-        found[key] = (calls * size.time_s, calls * energy_j)
+        found[key] = (count * size.time_s, count * energy_j)
     return found
 
 

@@ -74,8 +74,8 @@ def test_a_run_of_this_board_is_not_repeated_one_of_another_does_not_count(store
 # The order of measuring: what is asked is reached, cheaply, and nothing is in it for nothing
 
 
-def demand(name: str, goal: float, **shares: float) -> Demand:
-    return Demand(name, {key: (share,) for key, share in shares.items()}, (0.0,), goal)
+def demand(goal: float, **shares: float) -> Demand:
+    return Demand({key: (share,) for key, share in shares.items()}, (0.0,), goal)
 
 
 def keys(steps: Sequence[SurveyStep]) -> list[str]:
@@ -93,17 +93,17 @@ ONES = dict.fromkeys("abcdefgh", 1.0)
 
 
 def test_the_largest_share_comes_first_and_what_is_not_needed_never() -> None:
-    found = rank([demand("one", 0.9, a=0.05, b=0.6, c=0.3, d=0.05)], ONES)
+    found = rank([demand(0.9, a=0.05, b=0.6, c=0.3, d=0.05)], ONES)
     assert keys(found) == ["b", "c"]
 
 
 def test_what_serves_two_models_goes_before_what_serves_one() -> None:
-    one, other = demand("one", 0.5, a=0.5, b=0.5), demand("other", 0.5, b=0.5, c=0.5)
+    one, other = demand(0.5, a=0.5, b=0.5), demand(0.5, b=0.5, c=0.5)
     assert keys(rank([one, other], ONES)) == ["b"]
 
 
 def test_pins_come_first_and_stay() -> None:
-    one = demand("one", 0.5, a=0.9, b=0.1)
+    one = demand(0.5, a=0.9, b=0.1)
     found = rank([one], ONES, first=["h", "b", "nowhere"])
     assert keys(found) == ["h", "b", "a"]
 
@@ -115,14 +115,14 @@ def test_goals_are_reached_without_a_step_too_many_and_cheaper_than_one_by_one(s
     names = [f"c{n}" for n in range(80)]
     seconds = {name: draw.uniform(0.1, 2.0) for name in names}
     demands = []
-    for number in range(8):
+    for _ in range(8):
         some = draw.sample(names, 25)
         weights = [(draw.paretovariate(1.0), draw.paretovariate(1.0)) for _ in some]
         wholes = [sum(w[q] for w in weights) for q in (0, 1)]
         shares = {
             key: (w[0] / wholes[0], w[1] / wholes[1]) for key, w in zip(some, weights, strict=True)
         }
-        demands.append(Demand(f"m{number}", shares, (0.0, 0.0), 0.9))
+        demands.append(Demand(shares, (0.0, 0.0), 0.9))
     found = rank(demands, seconds)
     taken = keys(found)
     assert len(taken) == len(set(taken))

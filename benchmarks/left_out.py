@@ -55,6 +55,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.intervals import binomial_interval, effective, score
+from opdb import records
 from opdb.commands.validate import MEASURES, Measure, attribution, inside, is_whole, predicted
 from opdb.commands.validate import errors_of as errors_between
 from opdb.errors import InputError, OpdbError
@@ -66,12 +67,11 @@ from opdb.predict.generation import Interpolated
 from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor, predictor_for
 from opdb.predict.timeline import EstimatedCosts
 from opdb.records import Configuration, Cost, Mode, Quantity, Workload
-from opdb.records.measurement import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from opdb.store import Store, open_store
 
 LEAST_ESTIMATED = 0.2
 ALIKE = "operators like it"
-RESTS = (ROOFLINE_ALONE, OTHER_KINDS, OTHER_DTYPE)
+RESTS = (records.ROOFLINE_ALONE, records.OTHER_KINDS, records.OTHER_DTYPE)
 """What an estimate can rest on."""
 
 

@@ -93,12 +93,11 @@ class RunTable(Generic[Spec]):
 
     @classmethod
     def read(cls, store: Store, policy: Policy[Spec]) -> RunTable[Spec]:
-        """Read a question's runs and claims; the claims of dead processes are released first."""
-        from opdb.store.claims import held, release_dead_claims
+        """Read a question's runs, and what living processes have claimed."""
+        from opdb.store.claims import held
 
-        release_dead_claims(store)
         scopes = set(map(policy.scope, policy.devices))
-        claimed = {each.task for each in held(store) if each.scope in scopes and each.left_s > 0}
+        claimed = {each.task for each in held(store) if each.scope in scopes}
         return cls(policy, policy.runs(store), claimed)
 
     def run(self, spec: Spec) -> RunState | None:

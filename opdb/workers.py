@@ -36,7 +36,6 @@ from opdb.progress import Display, Progress
 from opdb.records import Json
 from opdb.runs import Policy, RunTable, Spec
 from opdb.store import Claims, Store
-from opdb.store.claims import release_dead_claims
 from opdb.store.database import as_url, default_url, file_of
 from opdb.units import plural
 
@@ -275,7 +274,7 @@ def runs_made(
     or took over, is left out. With `retry` runs are made that failed before, with `again` even
     those that are done.
     """
-    for spec in _claimed(store, claims, specs):
+    for spec in _claimed(claims, specs):
         run = None
         table = RunTable(policy, policy.runs(store))
         if table.pending([spec], retry=retry, again=again):
@@ -288,16 +287,14 @@ def runs_made(
         claims.give_back([spec.key])
 
 
-def _claimed(store: Store, claims: Claims, specs: Iterable[Spec]) -> Iterator[Spec]:
+def _claimed(claims: Claims, specs: Iterable[Spec]) -> Iterator[Spec]:
     """Yield specs as they are claimed; those of others last, where these have left them."""
-    release_dead_claims(store)
     of_others = []
     for spec in specs:
         if claims.take(spec.key):
             yield spec
         else:
             of_others.append(spec)
-    release_dead_claims(store)
     yield from (spec for spec in of_others if claims.take(spec.key))
 
 

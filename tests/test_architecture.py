@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 # The rooms from the ground up: each imports only itself and what stands before it.
 ORDER = """
-errors distribution processes records this_host units progress files tables
+errors distribution processes records units progress files tables
 capturing algorithms kinds growth memory meters checkpoints spec
 models summary significance operators.encoding operators.call
 compiled operators grid derive store runs workers harvest doctor

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from opdb.records import Quantity
-from opdb.records.measurement import UNKNOWN
+from opdb.records import UNKNOWN, Quantity
 
 
 @pytest.mark.parametrize("relative", [0.001, 0.5, 1.0, 12.7])

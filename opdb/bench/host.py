@@ -34,7 +34,6 @@ from opdb.kinds import get_kind
 from opdb.kinds.fused import NAME as FUSED
 from opdb.operators import BuiltBackward, BuiltCall, build
 from opdb.records import (
-    CalibratedCall,
     Call,
     Configuration,
     Form,
@@ -357,8 +356,5 @@ def calibrate_host(session: Session, workloads: Sequence[Workload]) -> HostCalib
         measured_at=measured_at,
         environment=campaign.environment,
         workloads=tuple(each.key for each in workloads),
-        calls=tuple(
-            CalibratedCall(each.configuration, each.form, each.started_at, each.times_s)
-            for each in seen
-        ),
+        calls=tuple(seen),
     )

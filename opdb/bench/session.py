@@ -24,8 +24,7 @@ from opdb.errors import CannotMeasureError, InputError
 from opdb.meters import Meter, NoMeter
 from opdb.meters.rapl import RaplMeter, unavailable_reason
 from opdb.progress import Display
-from opdb.records import Board, Calibration, Campaign, Device, Host, Json, Stretch
-from opdb.this_host import this_host
+from opdb.records import Board, Calibration, Campaign, Device, Host, Json, Stretch, this_host
 from opdb.units import plural
 from opdb.workers import Crew, WorkerDevice, on_each
 

@@ -57,11 +57,11 @@ from opdb.records import (
     Mode,
     Stored,
     Workload,
+    this_host,
 )
 from opdb.spec import ModelSpec, describe, parse_mode, title, workload_columns
 from opdb.summary import checked_request, request_for
 from opdb.tables import MISSING, Column, Report, Rows, Table, interval
-from opdb.this_host import this_host
 from opdb.units import show, show_duration, show_ratio, show_share
 
 PANEL = "predict"

@@ -23,8 +23,17 @@ from opdb.estimates.features import (
 )
 from opdb.kinds import KINDS
 from opdb.kinds.view import item_bytes
-from opdb.records import Configuration, Cost, Form, Json, Quantity, mean_of
-from opdb.records.measurement import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
+from opdb.records import (
+    OTHER_DTYPE,
+    OTHER_KINDS,
+    ROOFLINE_ALONE,
+    Configuration,
+    Cost,
+    Form,
+    Json,
+    Quantity,
+    mean_of,
+)
 
 # Gaussian processes over configurations: what lies between measured points, and how surely.
 #

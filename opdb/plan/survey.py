@@ -19,8 +19,7 @@ from opdb.growth import benched_configurations
 from opdb.kinds.registry import relevant_setting
 from opdb.predict.predictor import Predictor
 from opdb.predict.sizes import SharesByKey, Size, shares_of, sizes_of
-from opdb.records import Configuration, Cost, Device, Json, Mode, Workload
-from opdb.records.measurement import ROOFLINE_ALONE
+from opdb.records import ROOFLINE_ALONE, Configuration, Cost, Device, Json, Mode, Workload
 from opdb.significance import Significance
 from opdb.store import Store
 

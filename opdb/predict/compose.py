@@ -39,7 +39,11 @@ from opdb.predict.timeline import (
     with_weights_found,
 )
 from opdb.records import (
+    BETWEEN,
     CAPTURED_MODE,
+    OTHER_DTYPE,
+    OTHER_KINDS,
+    ROOFLINE_ALONE,
     Call,
     Configuration,
     Cost,
@@ -50,7 +54,6 @@ from opdb.records import (
     mean_of,
     positive_interval,
 )
-from opdb.records.measurement import BETWEEN, OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
 from opdb.units import plural, show, show_share
 
 # The share of each configuration in the time and the energy of a pass.

@@ -25,8 +25,7 @@ from opdb.kinds.products import active_groups
 from opdb.kinds.view import spec_bytes
 from opdb.memory import bytes_moved, weight_bytes
 from opdb.predict.timeline import EstimatedCosts
-from opdb.records import Configuration, Cost, PassMemory, Quantity, Workload, mean_of
-from opdb.records.measurement import BETWEEN
+from opdb.records import BETWEEN, Configuration, Cost, PassMemory, Quantity, Workload, mean_of
 
 # From the passes of a generation to the whole: one prefill, and a step for each further token.
 

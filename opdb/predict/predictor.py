@@ -246,7 +246,7 @@ class CalibratedHost:
     def times_s(self) -> Mapping[CallForm, float]:
         return {
             (key, form): quantity.mean
-            for key, forms in host_quantities(self.calibration.visits).items()
+            for key, forms in host_quantities(self.calibration.calls).items()
             for form, quantity in forms.items()
         }
 

@@ -14,6 +14,7 @@ from opdb.derive.boards import Factors
 from opdb.kinds import get_kind
 from opdb.memory import bytes_moved, is_kept, touched_bytes, weight_bytes
 from opdb.records import (
+    BETWEEN,
     Calibration,
     Call,
     Configuration,
@@ -25,7 +26,6 @@ from opdb.records import (
     RunRatio,
     Workload,
 )
-from opdb.records.measurement import BETWEEN
 
 # The inputs of a prediction: costs, calibration, estimates; in the weights' cache state.
 

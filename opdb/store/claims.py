@@ -1,9 +1,9 @@
 """Claims with a lease, by which many workers share one list of tasks.
 
-Pending work is derived, so there is no queue of rows to lock: a claim is a row that one statement
-inserts or takes over, and of two workers the unique key lets one win, on SQLite as on PostgreSQL. A
-claim ends when it is released, when its lease expires, or at once where its process is found dead
-on this machine. Finished work is in the visits, never here: a lost claim loses no result.
+Pending work is derived, so there is no queue of rows to lock: a claim is a row that one transaction
+inserts or takes over, and one writer is let in at a time. A claim ends when it is released, when
+its lease expires (by the clock of who asks), or at once where its process is found dead on this
+machine. Finished work is in the visits, never here: a lost claim loses no result.
 """
 
 from __future__ import annotations
@@ -12,41 +12,17 @@ import os
 import platform
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Float,
-    cast,
-    delete,
-    extract,
-    func,
-    literal,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import delete, select, update
 
 from opdb.store import schema
 from opdb.store.database import LEASE_S, Claim
-from opdb.store.rows import in_parts, insert_into
+from opdb.store.rows import in_parts, upsert
 from opdb.store.store import Store
 
 RENEW_EVERY_S = 60.0
-
-
-@dataclass(frozen=True)
-class Held:
-    """A claim as others see it: `left_s` is what is left of its lease, in seconds."""
-
-    scope: str
-    task: str
-    worker: str
-    board: str
-    left_s: float
 
 
 def this_worker() -> str:
@@ -62,33 +38,14 @@ def _is_dead(worker: str) -> bool:
     return place == platform.node() and not psutil.pid_exists(int(number))
 
 
-def _now_s(connection: Connection) -> ColumnElement[Any]:
-    """Return the present moment by the clock that workers share: the server's, or the host's."""
-    if connection.dialect.name == "postgresql":
-        return cast(extract("epoch", func.clock_timestamp()), Float)
-    return literal(time.time())
-
-
-def held(store: Store) -> list[Held]:
-    """Return every claim, by scope and task."""
+def held(store: Store) -> list[Any]:
+    """Return the claims of living workers, by scope and task; `left_s` is left of their leases."""
     table = schema.claim
     with store.reading() as connection:
-        left_s = (table.c.until_s - _now_s(connection)).label("left_s")
+        left_s = (table.c.until_s - time.time()).label("left_s")
         query = select(table.c.scope, table.c.task, table.c.worker, table.c.board, left_s)
-        query = query.order_by(table.c.scope, table.c.task)
-        return [Held(*row) for row in connection.execute(query)]
-
-
-def release_dead_claims(store: Store) -> None:
-    """Release the claims of dead processes of this machine."""
-    table = schema.claim
-    with store.reading() as connection:
-        ours = table.c.worker.startswith(f"{platform.node()}:")
-        workers = list(connection.scalars(select(table.c.worker).distinct().where(ours)))
-    dead = [worker for worker in workers if _is_dead(worker)]
-    if dead:
-        with store.writing() as connection:
-            connection.execute(delete(table).where(table.c.worker.in_(dead)))
+        found = connection.execute(query.order_by(table.c.scope, table.c.task)).all()
+    return [row for row in found if row.left_s > 0 and not _is_dead(row.worker)]
 
 
 class Claims:
@@ -123,22 +80,18 @@ class Claims:
     def take(self, task: str) -> bool:
         """Take a task unless another worker has it; return whether it is this worker's now."""
         self.renew_when_due()
-        table = schema.claim
+        table, row = schema.claim, self.claim(task)._asdict() | {"board": self._board}
+        query = select(table.c.worker, table.c.until_s).where(
+            table.c.scope == self._scope, table.c.task == task, table.c.worker != self._worker
+        )
         with self._store.writing() as connection:
-            now_s = _now_s(connection)
-            statement = insert_into(connection, table).values(
-                **self.claim(task)._asdict(), board=self._board, until_s=now_s + LEASE_S
-            )
-            new = statement.excluded
-            statement = statement.on_conflict_do_update(
-                index_elements=["scope", "task"],
-                set_={"worker": new.worker, "board": new.board, "until_s": new.until_s},
-                where=or_(table.c.until_s < now_s, table.c.worker == new.worker),
-            )
-            taken = connection.execute(statement.returning(table.c.task)).scalar() is not None
-        if taken:
-            self._taken.add(task)
-        return taken
+            now_s = time.time()
+            other = connection.execute(query).first()
+            if other is not None and other.until_s >= now_s and not _is_dead(other.worker):
+                return False
+            upsert(connection, table, [row | {"until_s": now_s + LEASE_S}], ["scope", "task"])
+        self._taken.add(task)
+        return True
 
     def renew_when_due(self) -> None:
         """Renew the leases, about once a minute."""
@@ -147,7 +100,7 @@ class Claims:
         table = schema.claim
         ours = (table.c.scope == self._scope) & (table.c.worker == self._worker)
         with self._store.writing() as connection:
-            until_s = _now_s(connection) + LEASE_S
+            until_s = time.time() + LEASE_S
             connection.execute(update(table).where(ours).values(until_s=until_s))
         self._renewed_s = time.monotonic()
 
@@ -161,10 +114,9 @@ class Claims:
         self._taken -= set(tasks)
 
     def others(self) -> set[str]:
-        """Return the tasks that other workers hold, once claims of dead processes are released."""
-        release_dead_claims(self._store)
+        """Return the tasks that other workers hold."""
         return {
             each.task
             for each in held(self._store)
-            if each.scope == self._scope and each.worker != self._worker and each.left_s > 0
+            if each.scope == self._scope and each.worker != self._worker
         }

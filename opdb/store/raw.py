@@ -33,13 +33,12 @@ import zlib
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import accumulate, chain, groupby, repeat
 from math import gcd
 from typing import Any, get_args
 
 from opdb.errors import SamplesLeftOutError
-from opdb.records import Before, CalibratedCall, Json, Neighbours, Stretch, canonical_json
+from opdb.records import Before, HostVisit, Json, Neighbours, Stretch, canonical_json
 from opdb.store.fields import (
     COLLATED,
     NOT_NEGATIVE,
@@ -338,10 +337,18 @@ LAYERS = _samples(
 HOST_CALLS = Field(
     COLLATED,
     encode=lambda calls: canonical_json(
-        [{**asdict(each), "times_s": TIMES.encode(each.times_s)} for each in calls]
+        [
+            {
+                "configuration": each.configuration,
+                "form": each.form,
+                "started_at": each.started_at,
+                "times_s": TIMES.encode(each.times_s),
+            }
+            for each in calls
+        ]
     ),
     decode=lambda text: tuple(
-        CalibratedCall(**{**each, "times_s": TIMES.decode(each["times_s"])})
+        HostVisit("", "", **{**each, "times_s": TIMES.decode(each["times_s"])})
         for each in json.loads(text)
     ),
 )

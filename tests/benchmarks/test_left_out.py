@@ -16,7 +16,7 @@ from benchmarks.left_out import (
 )
 from opdb.commands.validate import MEASURES, inside
 from opdb.predict.predictor import predictor_for
-from opdb.records.measurement import ROOFLINE_ALONE
+from opdb.records import ROOFLINE_ALONE
 from opdb.store import open_store
 from tests import published
 

@@ -23,15 +23,15 @@ from opdb.meters import NoMeter
 from opdb.predict.predictor import LEAST_CALLS, predictor_for, workloads_to_time
 from opdb.records import (
     BoardCalibration,
-    CalibratedCall,
     Call,
     Cost,
     HostCalibration,
+    HostVisit,
     MeterTest,
     Workload,
+    this_host,
 )
 from opdb.store import Store, open_store
-from opdb.this_host import this_host
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.doctor.conftest import Machine, machine
@@ -197,7 +197,7 @@ def slower(workload: Workload, costs: dict[str, Cost], factor: float, host: str)
         board=replace(samples.host_calibration().board, uuid=next(iter(costs.values())).board),
         workloads=(workload.key,),
         calls=tuple(
-            CalibratedCall(key, form, "t", tuple(time_s * each for each in SLOWER))
+            HostVisit("", "", key, form, "t", tuple(time_s * each for each in SLOWER))
             for (key, form), time_s in times_s.items()
         ),
     )
@@ -291,7 +291,7 @@ def test_the_calls_of_a_stored_model_are_timed(tmp_path: Path, session: Session)
     assert {(each.configuration, each.form) for each in saved.calls} == {
         (each.key, "function") for each in (samples.RELU, samples.ADD)
     }
-    took_s = [each["function"].mean for each in host_quantities(saved.visits).values()]
+    took_s = [each["function"].mean for each in host_quantities(saved.calls).values()]
     assert len(took_s) == 2 and min(took_s) > 0
 
 

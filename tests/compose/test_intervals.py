@@ -20,8 +20,7 @@ from opdb.predict.intervals import (
 )
 from opdb.predict.sizes import Size, shares_of, sizes_of
 from opdb.predict.timeline import PredictionInputs
-from opdb.records import Configuration, Quantity, Workload
-from opdb.records.measurement import BETWEEN, OTHER_KINDS, ROOFLINE_ALONE
+from opdb.records import BETWEEN, OTHER_KINDS, ROOFLINE_ALONE, Configuration, Quantity, Workload
 from tests.compose.test_composer import (
     ADD,
     CONV,

@@ -23,8 +23,7 @@ from opdb.estimates.estimator import (
     unit_of,
 )
 from opdb.estimates.features import Roofline
-from opdb.records import Configuration, Quantity
-from opdb.records.measurement import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE
+from opdb.records import OTHER_DTYPE, OTHER_KINDS, ROOFLINE_ALONE, Configuration, Quantity
 from tests.estimates.made import call, example
 
 REACH = Reach(time=2.0, energy=2.5)

@@ -9,7 +9,6 @@ from opdb.records import (
     AfterOthers,
     Board,
     BoardCalibration,
-    CalibratedCall,
     Calibration,
     Call,
     Campaign,
@@ -118,7 +117,7 @@ def board_calibration(identity: str = "calibration-1") -> BoardCalibration:
 def host_calibration(
     identity: str = "host-calibration-1", measured_at: str = "2026-11-20T14:00:00Z"
 ) -> HostCalibration:
-    call = CalibratedCall(CONV.key, "module", measured_at, (1.25e-5, 1.3e-5, 2.0001e-5))
+    call = HostVisit("", "", CONV.key, "module", measured_at, (1.25e-5, 1.3e-5, 2.0001e-5))
     return HostCalibration(
         id=identity,
         host=HOST.id,

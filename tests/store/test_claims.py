@@ -93,7 +93,6 @@ def test_what_a_dead_process_had_is_free_at_once(
     others.take("of another machine")
     died = subprocess.run(warm.command("-c", DIES, url), cwd=ROOT, check=False)
     assert died.returncode == -9
-    assert not mine.take("task 1"), "its lease runs on"
     assert mine.others() == {"of another machine"}
     assert mine.take("task 1")
 
@@ -118,5 +117,4 @@ def test_four_workers_share_a_list_and_nothing_is_done_twice(filled: Store, url:
     done = [visit.id.split("-") for visit in filled.visits("GPU-1") if visit.id.startswith("work")]
     assert Counter(number for _, number in done) == Counter(str(n) for n in range(120))
     # Nothing was given back: the workers are dead, and their claims are found to be free.
-    assert len(held(filled)) == 120
     assert Claims(filled, "a-gpu", "GPU-1").others() == set() == set(held(filled))

@@ -6,7 +6,6 @@ import base64
 import gzip
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,11 +18,10 @@ from urllib.parse import quote
 from opdb import __version__
 from opdb.commands.show import FAILED
 from opdb.commands.validate import REGIMES, RUNS, Measure, Validation, groups, is_whole, predicted
-from opdb.derive.costs import VisitCost, visit_cost
 from opdb.predict.compose import Share
 from opdb.predict.figures import Figures, first_shape, rests
 from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor
-from opdb.records import Campaign, Configuration, Device, Json, Mode, Visit, Workload
+from opdb.records import Configuration, Device, Json, Mode, Workload
 from opdb.spec import describe, workload_columns
 from opdb.store import Head, Standing, Store
 from opdb.studies.roofline.points import ModelRoofline, Study, study
@@ -32,87 +30,6 @@ from opdb.tables import SHARE, Column, Row, Rows, Table, escaped, interval
 from opdb.units import plural, short_board
 
 # The content of a report, gathered from a database.
-
-SHOWN = 20
-"""Configurations on a board whose visits are shown."""
-
-
-@dataclass(frozen=True)
-class SampledVisit:
-    visit: Visit
-    campaign: Campaign
-    configuration: Configuration
-
-    @property
-    def cost(self) -> VisitCost | None:
-        return visit_cost(self.visit, self.campaign.calibration)
-
-    @property
-    def flags(self) -> list[str]:
-        cost = self.cost
-        return list(dict.fromkeys((*self.visit.flags, *(cost.flags if cost else ()))))
-
-    @property
-    def title(self) -> str:
-        shape = "×".join(map(str, first_shape(self.configuration) or ()))
-        operator = f"{self.configuration.title} {shape}".strip()
-        board = short_board(self.campaign.board.uuid)
-        return escaped(f"{operator}, {board}, {self.visit.started_at}, {self.visit.role}")
-
-    @property
-    def document(self) -> Json:
-        visit, cost = self.visit, self.cost
-        stretch = visit.stretch
-        return {
-            "title": self.title,
-            "id": visit.id,
-            "configuration": self.configuration.key,
-            "board": self.campaign.board.uuid,
-            "role": visit.role,
-            "outcome": visit.outcome,
-            "reason": visit.reason,
-            "weights": visit.weights,
-            "flags": self.flags,
-            "base_power_w": self.campaign.calibration.base_power_w,
-            "time_s": cost and cost.time_s,
-            "power_w": cost and cost.power_w,
-            "dynamic_energy_j": cost and cost.dynamic_energy_j,
-            "calls_per_replay": stretch and stretch.calls_per_replay,
-            "replay_times_s": [] if stretch is None else list(stretch.replay_times_s),
-            "power_samples": [] if stretch is None else list(map(list, stretch.power_samples)),
-            "clock_samples_hz": [] if stretch is None else list(stretch.clock_samples_hz),
-        }
-
-
-def sampled(store: Store, device: str, answers: Sequence[Answer]) -> list[SampledVisit]:
-    """Return the visits of the configurations that carry most of the runs' energy, each on a board.
-
-    `device` is its slug. A configuration that its board did not measure has no visit there.
-    """
-    weights: dict[tuple[str, str], float] = defaultdict(float)
-    configurations: dict[str, Configuration] = {}
-    for answer in answers:
-        for share in answer.prediction.parts:
-            key = share.configuration.key
-            configurations[key] = share.configuration
-            weights[key, answer.prediction.board] += share.share_energy
-    by_board: dict[str, list[str]] = defaultdict(list)
-    for key, board in sorted(weights, key=lambda each: weights[each], reverse=True)[:SHOWN]:
-        by_board[board].append(key)
-    campaigns = {campaign.id: campaign for campaign in store.campaigns(device)}
-    return [
-        SampledVisit(visit, campaigns[visit.campaign], configurations[visit.configuration])
-        for visit in _visits(store, by_board)
-        if visit.campaign in campaigns
-    ]
-
-
-def _visits(store: Store, by_board: dict[str, list[str]]) -> Iterator[Visit]:
-    for board, keys in by_board.items():
-        place = {key: number for number, key in enumerate(keys)}
-        found = store.visits(board, keys)
-        yield from sorted(found, key=lambda visit: place[visit.configuration])
-
 
 _UNITS = {
     "intensity": "number",
@@ -264,15 +181,6 @@ SCALING = _values(
 )
 """A run of a model among others of it; the page computes what a sample takes."""
 
-SAMPLES = _values(("at_s", "since the beginning", "s"), ("power_w", "power", "W"))
-
-REPLAYS = _values(
-    ("replay", "replay", None),
-    ("replay_s", "time of the replay", "s"),
-    ("call_s", "time of a call", "s"),
-)
-"""A timed replay of a visit; the page divides it by its calls."""
-
 
 @dataclass(frozen=True)
 class ReportedRun:
@@ -391,8 +299,8 @@ class Content:
 
     `validation` has a prediction for each measured run, `left_out` says which runs it has not.
     `runs` are the parts of each prediction, in the same order; `roofs` is None where no board ran a
-    whole workload. `samples` are visits of the configurations that carry most of the energy.
-    `boards` of the device measured `workloads`, of which those of sweeps alone are left out.
+    whole workload. `boards` of the device measured `workloads`, of which those of sweeps alone are
+    left out.
     """
 
     models: Sequence[str]
@@ -401,7 +309,6 @@ class Content:
     left_out: str | None
     runs: Sequence[ReportedRun]
     roofs: Study | None
-    samples: Sequence[SampledVisit]
     device: Device
     boards: int
     standing: Standing
@@ -426,7 +333,6 @@ def gather(
         left_out,
         [ReportedRun(answer) for answer in answers],
         roofs(store, predictor, answers),
-        sampled(store, device.slug, answers),
         device,
         len(store.boards(device.slug)),
         standing,
@@ -510,7 +416,6 @@ _SECTIONS = (
     ("where", "Where time and energy go"),
     ("scaling-section", "A model over batch sizes and contexts"),
     ("roofline", "Roofline"),
-    ("samples-section", "Raw samples"),
     ("coverage", "Coverage, and what is missing"),
     ("made", "How the numbers are made"),
 )
@@ -540,7 +445,7 @@ def page(content: Content) -> str:
     title = f"opdb report: {content.device.name}"
     links = "".join(f'<li><a href="#{name}">{text}</a></li>' for name, text in _SECTIONS)
     scripts = "".join(f"<script>{_asset(name)}</script>" for name in _SCRIPTS)
-    sections = (_accuracy, _where, _scaling, _roofline, _samples, _coverage, _made)
+    sections = (_accuracy, _where, _scaling, _roofline, _coverage, _made)
     body = "".join(section(content) for section in sections)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -561,14 +466,11 @@ def _data(content: Content) -> str:
     document: Json = {
         **runs_document(content.runs),
         "roofs": content.roofs and roofs_document(content.roofs),
-        "visits": [each.document for each in content.samples],
         "columns": {
             "parts": specification(PARTS),
             "kinds": specification(KINDS),
             "points": specification(POINTS),
             "scaling": specification(SCALING),
-            "samples": specification(SAMPLES),
-            "replays": specification(REPLAYS),
         },
     }
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -696,24 +598,6 @@ def _roofline(content: Content) -> str:
     )
 
 
-def _samples(content: Content) -> str:
-    if not content.samples:
-        return _section(4, "<p>No visit of these runs' operators is in the database.</p>")
-    options = ((safe(each.visit.id), each.title) for each in content.samples)
-    return _section(
-        4,
-        "<p>What the meters said in visits of the operators that carry most of the energy of "
-        "these runs. A visit replays one call again and again; costs are derived from these "
-        "samples and nothing else.</p>",
-        _controls(_select("visit", "Visit", options)),
-        '<dl id="visit-figures"></dl>',
-        _figure("samples-chart", "Power samples; the dashed line is base power."),
-        _figure("replays-chart", "The time of a call in each replay."),
-        _empty("samples", "Power samples"),
-        _empty("replays", "Replays"),
-    )
-
-
 def _coverage(content: Content) -> str:
     standing = content.standing
     lacking = list(missing(content.validation.answers))
@@ -727,12 +611,12 @@ def _coverage(content: Content) -> str:
         table_html(name, caption, of.table, of.rows) if of.rows else f"<p>{caption}: none.</p>"
         for name, caption, of in tables
     ]
-    return _section(5, *parts)
+    return _section(4, *parts)
 
 
 def _made(content: Content) -> str:
     return _section(
-        6,
+        5,
         "<dl>"
         "<dt>measured time, energy</dt><dd>The whole model ran on the board. CUDA events give the "
         "time; energy is the driver's power times the time. Repeats that agree are averaged.</dd>"

@@ -571,18 +571,13 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def figures(rows: Sequence[SweepRow], device: str) -> Iterator[tuple[str, bytes]]:
+def figure(rows: Sequence[SweepRow], device: str) -> tuple[str, bytes]:
     first = rows[0].cell
     stem = f"{_stem(first).removesuffix('_' + first.algorithm.slug)}_{device}"
     stem = file_name(stem + _unusual(first.request))
     batch = f"batch {first.request.batch_size} {first.request.dtype}"
     title = f"{first.request.name}, {batch}, {first.mode}, on {device}"
-    yield f"{stem}.png", draw_curves(rows, title)
-    timed = sorted((row for row in rows if row.run.layers), key=lambda row: row.cell.size)
-    last = {row.cell.algorithm.name: row for row in timed}
-    for row in last.values():
-        words = f"{title}\n{row.cell.algorithm.name} at {row.cell.size} pixels: slowest layers"
-        yield f"{stem}_{row.cell.algorithm.slug}_layers.png", draw_slowest(row, words)
+    return f"{stem}.png", draw_curves(rows, title)
 
 
 def has_matplotlib() -> bool:
@@ -613,8 +608,8 @@ def write_all(
         rows = results.rows(of_model, calls)
         written = write_results(asked, rows, layers, device, output)
         if rows and has_matplotlib():
-            folder = output / asked.stage
-            written += [write(folder / file, content) for file, content in figures(rows, device)]
+            file, content = figure(rows, device)
+            written.append(write(output / asked.stage / file, content))
         elif rows:
             note(f"no figures without matplotlib: {install('plots')}")
         note("\n".join(f"written: {path}" for path in written))
@@ -630,7 +625,6 @@ _MARKS = "osD^v<>pX*"
 _STYLES = dict(zip(ALGORITHMS, zip(_COLOURS, _MARKS, strict=True), strict=True))
 """Each algorithm's colour and mark, the same in every figure."""
 
-_SLOWEST = 12
 _TICKS = 12
 _HOLLOW = "input size, pixels a side; hollow: some convolution ran otherwise (partial)"
 
@@ -715,18 +709,3 @@ def _curve(axes: Any, algorithm: str, rows: Sequence[SweepRow], column: str) -> 
             style = {"color": colour, "markerfacecolor": inside, "markersize": 5}
             axes.plot(*zip(*chosen, strict=True), mark, **style)
     return True
-
-
-def draw_slowest(row: SweepRow, title: str) -> bytes:
-    """Draw the slowest leaf modules of one run, in place, as PNG."""
-    layers: Mapping[str, float] = row.run.layers or {}
-    slowest = sorted(layers.items(), key=lambda item: -item[1])[:_SLOWEST]
-    figure = blank_figure(9.0, 0.35 * len(slowest) + 1.5)
-    axes = figure.subplots(1, 1)
-    names = [path for path, _ in slowest]
-    axes.barh(names, [1e3 * seconds for _, seconds in slowest], color=_COLOURS[0])
-    axes.invert_yaxis()
-    axes.set_xlabel("in place, ms")
-    axes.set_title(title)
-    axes.grid(axis="x", alpha=0.3)
-    return png_of(figure)

@@ -427,39 +427,6 @@ const roofline = () => {
   fill(byId("points"), data.columns.points, rows);
 };
 
-/* Raw samples of a visit. */
-
-const visits = new Map((data.visits || []).map(visit => [visit.id, visit]));
-const showVisit = id => {
-  const visit = visits.get(id), calls = visit.calls_per_replay;
-  const samples = visit.power_samples.map(([at_s, power_w]) => ({at_s, power_w}));
-  const replays = visit.replay_times_s.map((replay_s, number) =>
-    ({replay: number + 1, replay_s, call_s: replay_s / calls}));
-  const clocks = visit.clock_samples_hz;
-  list("visit-figures", [
-    ["configuration", visit.configuration], ["board", visit.board],
-    ["role, weights", `${visit.role}, ${visit.weights}`],
-    ["outcome", visit.outcome + (visit.reason ? `: ${visit.reason}` : "")],
-    ["flags", visit.flags.join("; ") || "none"],
-    ["clock", clocks.length ? `${text(Math.min(...clocks), "Hz")} to ${text(Math.max(...clocks), "Hz")}` : MISSING],
-    ["calls in a replay", text(calls)],
-    ["derived for a call", `${text(visit.time_s, "s")}, ${text(visit.power_w, "W")}, ` +
-      `${text(visit.dynamic_energy_j, "J")} above base power`]]);
-  draw(byId("samples-chart"), "Power samples over the time of the visit; the table of samples has " +
-    "the numbers.", [], {height: 220,
-    x: {label: "since the beginning", tickFormat: ticks("s"), ticks: 8},
-    y: {label: "power, W", grid: true, zero: true},
-    marks: [Plot.line(samples, {x: "at_s", y: "power_w", stroke: "var(--c0)", marker: "dot"}),
-      Plot.ruleY(visit.base_power_w === null ? [] : [visit.base_power_w],
-        {stroke: "var(--soft)", strokeDasharray: "4 3"})]});
-  draw(byId("replays-chart"), "Time of a call in each replay; the table of replays has the numbers.",
-    [], {height: 220, x: {label: "replay", ticks: 8},
-      y: {label: "time of a call", tickFormat: ticks("s"), grid: true, ticks: 5},
-      marks: [Plot.dot(replays, {x: "replay", y: "call_s", fill: "var(--c0)", r: 2.5})]});
-  fill(byId("samples"), data.columns.samples, samples);
-  fill(byId("replays"), data.columns.replays, replays);
-};
-
 /* The page. */
 
 document.querySelectorAll("table").forEach(tools);
@@ -478,10 +445,6 @@ if (data.roofs) {
   roofModel = choice("roofline-model", roofline);
   roofMeasure = choice("roofline-measure", roofline);
   roofline();
-}
-if (visits.size) {
-  const visitChoice = choice("visit", showVisit);
-  showVisit(visitChoice.get());
 }
 const go = id => {
   const heading = byId(id);

@@ -1,7 +1,7 @@
 """What is fine on this machine for measuring and what is not: a function for each check.
 
 Nothing is changed: a database is opened to be read, never created, and no work is given to the GPU.
-What torch, ncu or a database says itself when it cannot be used is passed on as it is.
+What torch or a database says itself when it cannot be used is passed on as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psutil
 from opdb.compiled import lacking
 from opdb.distribution import DISTRIBUTION, install
 from opdb.errors import CannotMeasureError, DatabaseError, NoDatabaseError
-from opdb.meters import ncu, nvml, rapl
+from opdb.meters import nvml, rapl
 from opdb.meters.nvml import BoardState
 from opdb.models.catalogue import version_of
 from opdb.tables import masked
@@ -208,10 +208,11 @@ def compiling(device: str) -> Finding:
 
 
 def profiler() -> Finding:
-    try:
-        return Finding("Nsight Compute", ncu.find().path)
-    except CannotMeasureError as refused:
-        return Finding("Nsight Compute", str(refused), "Only hardware counters need it.")
+    path = shutil.which("ncu")
+    if path is None:
+        lacks = "no ncu on PATH: install Nsight Compute"
+        return Finding("Nsight Compute", lacks, "Only hardware counters need it.")
+    return Finding("Nsight Compute", path)
 
 
 def processor_energy() -> Finding:

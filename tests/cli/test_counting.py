@@ -18,7 +18,7 @@ from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.predict.predictor import predictor_for
 from opdb.records import Board, Configuration, KernelCounts, Profile, Workload
 from opdb.store import Store, open_store
-from opdb.studies.roofline.counted import (
+from opdb.studies.roofline.counters import (
     compare,
     launching,
     median_difference,

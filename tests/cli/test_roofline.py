@@ -17,17 +17,15 @@ from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.predict.predictor import predictor_for
 from opdb.records import Configuration, Mode
 from opdb.store import open_store
-from opdb.studies.roofline.peaks import (
-    Peaks,
-    read_peaks,
-    unit_of,
-)
 from opdb.studies.roofline.points import (
+    Peaks,
     Point,
     Study,
     least_energy,
     least_time,
+    read_peaks,
     study,
+    unit_of,
     with_energy,
 )
 from tests import published

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from opdb.errors import InputError
-from opdb.meters.ncu import (
+from opdb.records import Board, Configuration, KernelCounts, Profile
+from opdb.studies.roofline.counters import (
     Definition,
     board_range,
     call_range,
@@ -20,7 +21,6 @@ from opdb.meters.ncu import (
     read_metrics,
     read_report,
 )
-from opdb.records import Board, Configuration, KernelCounts, Profile
 from tests.counters.stand_in import KNOWN
 
 KEY, OTHER = "a" * 64, "b" * 64

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from opdb.bench.profiles import profile_calls
 from opdb.bench.session import Platform, detect
 from opdb.cli import main
 from opdb.errors import CannotMeasureError
-from opdb.meters import ncu
-from opdb.meters.ncu import counters_of, definition
 from opdb.operators import NoNotes, describe_module
 from opdb.store import Store, open_store
+from opdb.studies.roofline import counters as ncu
+from opdb.studies.roofline.counters import counters_of, definition
+from opdb.studies.roofline.profiling import profile_calls
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from opdb.estimates.estimator import Learned, Process, from_document, to_document
 from opdb.grid import load_grids, steps
-from opdb.meters.ncu import read_report
 from opdb.records import Configuration
 from opdb.significance import load_significance
 from opdb.store import open_store
@@ -24,6 +23,7 @@ from opdb.store.fields import read_json
 from opdb.store.opening import FILE, MANIFEST, SAMPLES, write_manifest
 from opdb.store.sets import opened
 from opdb.studies.annotate import Index, KernelIndex, find_energies, read_profile
+from opdb.studies.roofline.counters import read_report
 from opdb.studies.train.rows import load_matrix
 from opdb.summary import load_summary, mark_processed
 from tests.counters.test_report import RAW

@@ -26,14 +26,13 @@ from opdb.harvest.finding import find_workload, lookup_notes
 from opdb.progress import Display
 from opdb.records import Workload
 from opdb.spec import ModelSpec, parse_mode
-from opdb.studies.roofline.peaks import read_peaks
 from opdb.summary import request_for
 from opdb.units import plural
 
 if TYPE_CHECKING:
     from opdb.bench.session import Platform
-    from opdb.meters.ncu import Definition
     from opdb.store import Store
+    from opdb.studies.roofline.counters import Definition
     from opdb.studies.roofline.report import CountersAlone, RooflineReport
 
 PANEL = "studies"
@@ -95,8 +94,7 @@ class CountersArguments:
 
         That is to be the one that was `named`.
         """
-        from opdb.meters.ncu import read_metrics
-        from opdb.studies.roofline.counted import take_csv
+        from opdb.studies.roofline.counters import read_metrics, take_csv
 
         own = None if self.ncu_metrics is None else read_metrics(self.ncu_metrics)
         if self.ncu_csv is not None:
@@ -118,15 +116,14 @@ class CountersArguments:
         display: Display,
     ) -> str:
         """Count with Nsight Compute what workloads call and was not counted before."""
-        from opdb.meters import ncu
-        from opdb.studies.roofline.counted import lacking
+        from opdb.studies.roofline.counters import definition, find, lacking
 
-        tool = ncu.find()
+        tool = find()
         platform = _gpu()
         _check_device(platform.device.slug, named)
-        from opdb.bench.profiles import profile_calls
+        from opdb.studies.roofline.profiling import profile_calls
 
-        chosen = ncu.definition(tool.known_metrics(), own)
+        chosen = definition(tool.known_metrics(), own)
         wanted = lacking(store, workloads, platform.board, chosen)
         if not wanted and self.ncu_report is not None:
             display.note("all of it was counted before: there is no report to keep")
@@ -238,6 +235,8 @@ def run(
     for name in models:
         request_for(name, said)  # what is wrong with one is told before the work
     if peaks is not None:
+        from opdb.studies.roofline.points import read_peaks
+
         read_peaks(peaks, None)
     counters.check()
     check_writable(files.csv, files.png, files.svg, files.html, counters.ncu_report)

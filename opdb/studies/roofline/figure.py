@@ -10,8 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from opdb.commands._figures import Drawing, new_figure
-from opdb.studies.roofline.peaks import MEMORY, Peaks
-from opdb.studies.roofline.points import ModelRoofline, Point, Study, least_energy, least_time
+from opdb.studies.roofline.counters import MEMORY
+from opdb.studies.roofline.points import (
+    ModelRoofline,
+    Peaks,
+    Point,
+    Study,
+    least_energy,
+    least_time,
+)
 from opdb.units import show, show_share
 
 What = Literal["time", "energy"]

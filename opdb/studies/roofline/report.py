@@ -12,9 +12,16 @@ from opdb.predict.predictor import predictor_for
 from opdb.records import Json, Mode, Workload
 from opdb.spec import title, workload_columns
 from opdb.store import Store
-from opdb.studies.roofline.counted import CountersSeen, seen_by_counters
-from opdb.studies.roofline.peaks import MEMORY, Peaks
-from opdb.studies.roofline.points import ModelRoofline, Point, RoofBound, SideShare, Study, study
+from opdb.studies.roofline.counters import MEMORY, CountersSeen, seen_by_counters
+from opdb.studies.roofline.points import (
+    ModelRoofline,
+    Peaks,
+    Point,
+    RoofBound,
+    SideShare,
+    Study,
+    study,
+)
 from opdb.tables import SHARE, Column, Report, Rows, Table
 from opdb.units import plural, rounded, show, show_share
 

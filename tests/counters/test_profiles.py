@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from opdb.bench import profiles
-from opdb.bench.profiles import profile_calls
 from opdb.bench.session import Platform, detect
-from opdb.meters.ncu import Ncu, definition
 from opdb.records import Board, Configuration
 from opdb.store import Store, open_store
+from opdb.studies.roofline import profiling as profiles
+from opdb.studies.roofline.counters import Ncu, definition
+from opdb.studies.roofline.profiling import profile_calls
 from tests.counters import stand_in
 
 HUGE = 2**50

@@ -16,10 +16,17 @@ from opdb.bench.replay import write_anew
 from opdb.bench.session import Platform, now
 from opdb.bench.visit import REFUSALS, issuing, refusal
 from opdb.errors import CannotMeasureError, UnsupportedError
-from opdb.meters.ncu import Definition, Ncu, board_range, call_range, metrics_in, read_report
 from opdb.operators import build
 from opdb.records import Configuration
 from opdb.store import Store
+from opdb.studies.roofline.counters import (
+    Definition,
+    Ncu,
+    board_range,
+    call_range,
+    metrics_in,
+    read_report,
+)
 
 AT_ONCE = 64
 """Calls that one program makes: what it saw is stored before the next one begins."""
@@ -75,7 +82,7 @@ def _profile(
         "result": str(result),
     }
     path.write_text(json.dumps(job))
-    program = [sys.executable, "-m", "opdb.bench.profiles", str(path)]
+    program = [sys.executable, "-m", "opdb.studies.roofline.profiling", str(path)]
     try:
         text = tool.profile(program, metrics_in(definition), report)
     except CannotMeasureError:
@@ -102,7 +109,7 @@ def _profile(
 
 # The program that Nsight Compute runs: each call of a job once, in a range that names it.
 #
-#     python -m opdb.bench.profiles JOB
+#     python -m opdb.studies.roofline.profiling JOB
 #
 # The job is a JSON file; what came of its calls is written into the file that it names. What goes
 # before a call (making its tensors, first calls that set libraries up) is not profiled.

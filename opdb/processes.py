@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from opdb.errors import OpdbError
 
@@ -35,11 +35,8 @@ class DiedError(OpdbError):
     """A process was killed, or crashed, before its work was done."""
 
 
-class Said(NamedTuple):
-    """What a process tells while it works: a name, and what it was called with."""
-
-    name: str
-    given: tuple[Any, ...]
+class Said(str):
+    """What a process says while it works."""
 
 
 Serve: TypeAlias = Callable[..., None]
@@ -62,7 +59,7 @@ def done_apart(
 def all_apart(
     jobs: Sequence[tuple[Serve, tuple[object, ...]]],
     *,
-    hear: Callable[[int, Said], None] = lambda number, said: None,
+    hear: Callable[[int, str], None] = lambda number, said: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[Any]:
     """Do jobs at the same time, a process each; return what each came to, or its OpdbError.

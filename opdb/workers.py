@@ -20,7 +20,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -168,27 +168,6 @@ ALONE = Crew()
 # One process a device
 
 
-class _Told(Display, Progress):
-    """Shows nothing here: what it is told goes to the command that waits."""
-
-    def __init__(self, pipe: Pipe) -> None:
-        self._pipe = pipe
-
-    def note(self, text: str) -> None:
-        self._pipe.send(Said("note", (text,)))
-
-    @contextmanager
-    def progress(self, total: int, what: str) -> Iterator[Progress]:
-        self._pipe.send(Said("progress", (total, what)))
-        yield self
-
-    def doing(self, what: str) -> None:
-        self._pipe.send(Said("doing", (what,)))
-
-    def done(self, count: int = 1) -> None:
-        self._pipe.send(Said("done", (count,)))
-
-
 def serve(
     work: Callable[..., object],
     given: tuple[object, ...],
@@ -199,7 +178,8 @@ def serve(
     """Work on one device; what runs in a worker's process."""
     if place.visible is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = place.visible  # read when CUDA is first used
-    begin(work, (place.device, _Told(pipe), crew, *given), pipe)
+    display = Display(lambda text: pipe.send(Said(text)))
+    begin(work, (place.device, display, crew, *given), pipe)
 
 
 def on_each(
@@ -216,10 +196,12 @@ def on_each(
     Raises:
         CannotMeasureError: all have failed.
     """
-    with TemporaryDirectory(prefix="opdb-") as folder, ExitStack() as stack:
-        crew, shown = Crew(len(places), Path(folder)), _Shown(display, places, stack)
+    with TemporaryDirectory(prefix="opdb-") as folder:
+        crew = Crew(len(places), Path(folder))
         jobs = [(serve, (work, given, place, crew)) for place in places]
-        found = all_apart(jobs, hear=shown.hear)
+        found = all_apart(
+            jobs, hear=lambda number, said: display.note(f"{places[number].name}: {said}")
+        )
     failures = [
         f"{place.name}: {each}"
         for place, each in zip(places, found, strict=True)
@@ -228,29 +210,6 @@ def on_each(
     if len(failures) == len(places):
         raise CannotMeasureError("; ".join(failures))
     return [each for each in found if not isinstance(each, OpdbError)], failures
-
-
-class _Shown:
-    """The progress of several workers as one bar, each message with its device.
-
-    All plan the same list, of which each makes its share: a bar is one worker's plan.
-    """
-
-    def __init__(self, display: Display, places: Sequence[WorkerDevice], stack: ExitStack) -> None:
-        self._display, self._places, self._stack = display, places, stack
-        self._bar, self._left = Progress(), 0
-
-    def hear(self, number: int, said: Said) -> None:
-        if said.name == "done":
-            self._left -= 1
-            self._bar.done(*said.given)
-        elif said.name != "progress":
-            shown = self._bar if self._left > 0 else self._display
-            getattr(shown, said.name)(f"{self._places[number].name}: {said.given[0]}")
-        elif self._left <= 0:
-            self._left, what = said.given
-            self._stack.close()
-            self._bar = self._stack.enter_context(self._display.progress(self._left, what))
 
 
 # Runs of models, each claimed, made by one process, and stored

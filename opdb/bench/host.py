@@ -5,8 +5,8 @@ random order they are cold for what a model calls again and again, and it comes 
 the model's order it is what the model sees.
 
 Other work on a host holds it up for a second here and there, all calls alike, by half and more. So
-all blocks of rounds are kept, in the moments that a bench takes between its visits, and the calls
-of the quietest blocks count (`opdb.derive.quiet`).
+all blocks of rounds are kept, in moments before and after the visits of a bench, and the calls of
+the quietest blocks count (`opdb.derive.quiet`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import itertools
 import math
 import statistics
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ than for the host: its distinct calls are made once a round, in the order of the
 
 MOMENTS = 2
 MOST_MOMENTS = 4
-"""So often are a workload's calls timed in one bench between its visits, and so often at most."""
+"""So often are a workload's calls timed around the visits of a bench, and so often at most."""
 
 CALLS_BETWEEN_SYNCHRONISING = 64
 """The launch queue must not fill, or the host would wait for the device inside a call; nor may it
@@ -97,29 +97,6 @@ def host_visits(session: Session, workloads: Sequence[Sequence[Call]]) -> Iterat
         yield from _measure(session, calls, order)
         calls.clear()
         release(session)
-
-
-class Moments:
-    """Spreads the moments at which host times are taken over the visits of a bench.
-
-    Workloads of few calls are taken together, others one by one, so that what a bench has when it
-    is stopped is whole. `take` takes host times of workloads.
-    """
-
-    def __init__(
-        self,
-        workloads: Sequence[list[Call]],
-        take: Callable[[list[list[Call]]], None],
-        moments: int = MOMENTS,
-    ) -> None:
-        self._take = take
-        self._left = deque(list(few_at_once(workloads)) * moments)
-        self._all = len(self._left)
-
-    def until(self, share: float) -> None:
-        """Take what is to be taken by the time that this share of the bench is done."""
-        while self._left and self._all - len(self._left) < math.ceil(share * self._all):
-            self._take(self._left.popleft())
 
 
 def few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:

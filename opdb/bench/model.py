@@ -555,7 +555,7 @@ class CampaignWork(Generic[Spec]):
         flags = (f"{workers} workers measured on this host at once",) if workers > 1 else ()
         with ExitStack() as stack:
             with crew.measuring():
-                session = stack.enter_context(campaign(device, store, workers))
+                session = stack.enter_context(campaign(detect(device), store, workers))
             scope = self.policy.scope(session.platform.device.slug)
             claims = stack.enter_context(Claims(store, scope, session.platform.board.uuid))
             measure_one = self.measurer(session, store)

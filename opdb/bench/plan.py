@@ -173,10 +173,10 @@ def weight_states(
     }
 
 
-def _ordered(jobs: Iterable[VisitRequest], request: BenchRequest, seed: int) -> list[VisitRequest]:
+def _ordered(jobs: Iterable[VisitRequest], request: BenchRequest) -> list[VisitRequest]:
     """Return jobs in the order that was given, duplicates last; without one, in random order."""
     order = list(jobs)
-    random.Random(seed).shuffle(order)
+    random.Random(request.seed).shuffle(order)
     if request.configurations is not None:
         place = {key: number for number, key in enumerate(request.configurations)}
         order.sort(key=lambda job: (job.role == "duplicate", place[job.configuration.key]))
@@ -301,11 +301,19 @@ def benched_in(store: Store, board: Board, request: BenchRequest) -> list[Benche
     return [Benched(store, board, request, settings) for settings in request.settings]
 
 
-def further(store: Store, board: Board, request: BenchRequest, number: int) -> list[VisitRequest]:
-    """Return the visits of a further round: what this board has not as precise as asked."""
-    seed = request.seed + number
+def left(store: Store, board: Board, request: BenchRequest) -> list[VisitRequest]:
+    """Return the visits that a request leaves to a board, under all settings, round by round.
+
+    They are those that are pending, else one more of each that is not as precise as asked.
+    """
     benched = benched_in(store, board, request)
-    return [job for each in benched for job in each.further_round(each.coarse(), seed)]
+    found = []
+    for number, rounds in enumerate(zip(*(each.plan() for each in benched), strict=True)):
+        jobs = [job for each in rounds for job in each]
+        if len(benched) > 1 and request.configurations is None:
+            random.Random(request.seed + number).shuffle(jobs)
+        found += jobs
+    return found or [job for each in benched for job in each.further_round(each.coarse())]
 
 
 @dataclass(frozen=True)
@@ -325,7 +333,7 @@ class Benched:
         it, and duplicates are each round's last.
         """
         request, wanted = self.request, self._wanted()
-        order = _ordered([job for job, count in wanted.items() if count], request, request.seed)
+        order = _ordered([job for job, count in wanted.items() if count], request)
         made = []
         for left in range(request.most_rounds, 0, -1):
             made.append([job for job in order if wanted[job] >= left])
@@ -333,7 +341,7 @@ class Benched:
                 order.reverse()
         return made
 
-    def further_round(self, coarse: Collection[str], seed: int) -> list[VisitRequest]:
+    def further_round(self, coarse: Collection[str]) -> list[VisitRequest]:
         """Return one more visit of each of these configurations (keys), in the order of a plan.
 
         Those that have all the rounds there are, or have been rejected too often, are left out.
@@ -347,7 +355,7 @@ class Benched:
             for c, states in among.items()
             if seen[states[0]].wanted(c, rounds=MAX_ROUNDS)
         ]
-        return _ordered(jobs, self.request, seed)
+        return _ordered(jobs, self.request)
 
     @property
     def _algorithm(self) -> str | None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import gc
 import math
-import random
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -22,16 +21,15 @@ from opdb.bench.calibrate import (
     trusting,
     with_base_power_anew,
 )
-from opdb.bench.host import MOMENTS, MOST_MOMENTS, Moments, host_visits
+from opdb.bench.host import MOST_MOMENTS, few_at_once, host_visits
 from opdb.bench.plan import (
     FORCED_KIND,
-    MAX_REDONE,
     MAX_ROUNDS,
     ROUNDS,
     BenchRequest,
     SumsReached,
     benched_in,
-    further,
+    left,
 )
 from opdb.bench.session import (
     Launching,
@@ -50,7 +48,7 @@ from opdb.errors import CannotMeasureError, ClaimLostError
 from opdb.growth import benched_calls
 from opdb.memory import resident_bytes
 from opdb.progress import Display, Progress
-from opdb.records import Board, Call, Configuration, Visit, Workload
+from opdb.records import Call, Configuration, Visit, Workload
 from opdb.store import Claims, Store, open_store, take_in
 from opdb.store.deriving import derive_costs
 from opdb.units import plural
@@ -133,11 +131,6 @@ class Budget:
     def left_s(self) -> float | None:
         return None if self._max_s is None else self._max_s - self.elapsed_s
 
-    @property
-    def share(self) -> float:
-        """The share of the time given that has passed; 0 where it is not limited."""
-        return self.elapsed_s / self._max_s if self._max_s else 0.0
-
     def spent(self) -> bool:
         """Whether the time is up; `stopped` then says so."""
         if self._max_s is None or self.elapsed_s < self._max_s:
@@ -160,7 +153,6 @@ class Anchors:
         self.session, self._store = session, store
         self._duties: dict[str, float] = {}
         self._measured_s: dict[str, float] = {}
-        self._turn = 0
         self.made = 0
         self.flags: tuple[str, ...] = ()
         if session.on_gpu:
@@ -181,7 +173,7 @@ class Anchors:
         return time.monotonic() - self._measured_s.get(configuration.key, -math.inf)
 
     def when_due(self) -> None:
-        """Measure the next anchor in turn, if a minute has passed since the last.
+        """Measure the anchor whose last visit is the oldest, if that of none is of this minute.
 
         Those that the power limit slows down are left out: gaps between their replays make
         them scatter.
@@ -189,8 +181,7 @@ class Anchors:
         if not self.session.on_gpu or min(map(self._age_s, ANCHORS)) < ANCHOR_EVERY_S:
             return
         steady = [c for c in ANCHORS if self._duties.get(c.key, 1.0) == 1.0] or list(ANCHORS)
-        self._measure(steady[self._turn % len(steady)])
-        self._turn += 1
+        self._measure(max(steady, key=self._age_s))
 
     def _measure(self, configuration: Configuration) -> None:
         self.flags = self._foreign()
@@ -217,7 +208,7 @@ def duty_after(made: Sequence[Visit]) -> float:
 
 
 class BenchCampaign:
-    """All that a bench does in its campaign: visits round by round, host times between them.
+    """All that a bench does in its campaign: host times, visits round by round, host times again.
 
     The measuring code knows nothing of roles: a duplicate gets its role when it is stored. Where
     other workers share the list, a visit is made by the one that claimed its configuration.
@@ -233,37 +224,34 @@ class BenchCampaign:
         display: Display,
         crew: Crew,
         result: BenchResult,
-        unheard: Sequence[list[Call]] = (),
     ) -> None:
-        """Make what is asked of a campaign; the calls `unheard` are those that lack host times."""
         self._session, self._store, self._request = session, store, request
         self._host_session = session  # host times stay with the campaign that a bench opens
         self._claims, self._budget, self._display, self._crew = claims, budget, display, crew
-        self._result, self._unheard = result, unheard
-        # Where others measure on the host, the first host times are taken while they wait.
-        self._moments = Moments(unheard, self._hear, MOMENTS - (crew.workers > 1))
-        self._shown, self._begun, self._planned = Progress(), 0, 0
+        self._result = result
         self._board = session.platform.board
         self.anchors = Anchors(session, store)
         self._known: dict[VisitRequest, VisitRequest] = {}
-        self._redone: Counter[VisitRequest] = Counter()
+        self._settled: set[str] = set()
         self._failed: set[tuple[str, str | None]] = set()
-        self._made_elsewhere: set[str] = set()
         self._failures = 0
 
-    def run(self, todo: Sequence[VisitRequest]) -> None:
-        """Make what is to be made, and derive the board's costs."""
+    def run(self, todo: Sequence[VisitRequest], unheard: Sequence[list[Call]] = ()) -> None:
+        """Make what is to be made, and derive the board's costs.
+
+        The calls `unheard` are those of the workloads that lack host times.
+        """
         try:
-            if self._crew.workers > 1 and self._unheard:
-                with self._crew.alone():
-                    self._take_host_times(self._unheard)
-            self._visit_all(todo)
-            self._moments.until(1.0)
-            unsettled = self._unheard
-            for _ in range(MOMENTS, MOST_MOMENTS):
+            self._take_host_times(unheard)
+            self.anchors.at_an_end()
+            _freeze()  # these visits have imported what all visits need
+            self._visit_in_rounds(todo)
+            self.anchors.at_an_end()
+            unsettled = unheard
+            for _ in range(1, MOST_MOMENTS):
+                self._take_host_times(unsettled)
                 taken = self._store.host_visits(self._board.uuid)
                 unsettled = [calls for calls in unsettled if not is_settled(taken, calls)]
-                self._take_host_times(unsettled)
         finally:
             derive_costs(self._store, self._board.uuid)
             result, budget = self._result, self._budget
@@ -271,91 +259,59 @@ class BenchCampaign:
             result.stopped, result.elapsed_s = budget.stopped, budget.elapsed_s
 
     def _take_host_times(self, workloads: Sequence[list[Call]]) -> None:
+        """Take one moment of workloads, each saved whole: a part of it cannot be ranked."""
         if not workloads or self._budget.spent():
             return
         self._display.note(f"host times of {plural(len(workloads), 'workload')}")
-        Moments(workloads, self._hear, 1).until(1.0)
+        with self._crew.alone():
+            for calls in few_at_once(workloads):
+                if not self._budget.spent():
+                    self._store.save_host_visits(list(host_visits(self._host_session, calls)))
 
-    def _hear(self, calls: list[list[Call]]) -> None:
-        """Take one moment of workloads, and save it whole: a part of it cannot be ranked."""
-        if not self._budget.spent():
-            self._store.save_host_visits(list(host_visits(self._host_session, calls)))
+    def _visit_in_rounds(self, todo: Sequence[VisitRequest]) -> None:
+        """Make visits, then those again that were rejected, then what is not precise enough."""
+        left_over = replace(self._request, retry=False)  # what failed again is left
+        jobs = list(todo)
+        while jobs and self.make(jobs):
+            derive_costs(self._store, self._board.uuid)
+            jobs = [
+                job
+                for job in left(self._store, self._board, left_over)
+                if job.configuration.key not in self._result.elsewhere | self._settled
+            ]
+            if jobs:
+                self._display.note(
+                    f"rejected or not precise yet: {plural(len(jobs), 'visit')}; a further round"
+                )
 
-    def _visit_all(self, todo: Sequence[VisitRequest]) -> None:
-        store, request, board = self._store, self._request, self._board
-        self.anchors.at_an_end()
-        _freeze()  # these visits have imported what all visits need
-        going_on = self.make(todo, lacks=self._lacks)
-        for number in range(request.rounds or 1, MAX_ROUNDS):
-            if not going_on:
-                break
-            derive_costs(store, board.uuid)
-            jobs = further(store, board, request, number)
-            if not jobs:
-                break
-            asked = request.precision if request.rounds else request.sum_precision
-            self._display.note(
-                f"not within {100 * asked:g} % yet: "
-                f"{plural(len(jobs), 'configuration')}; a further round"
-            )
-            going_on = self.make(jobs)
-        self.anchors.at_an_end()
-
-    def _lacks(self, configuration: Configuration) -> bool:
-        asked = replace(self._request, configurations=[configuration.key])
-        return bool(_planned(self._store, self._board, asked))
-
-    def make(
-        self,
-        jobs: Sequence[VisitRequest],
-        lacks: Callable[[Configuration], bool] = lambda configuration: True,
-    ) -> bool:
-        """Make visits, and what was rejected once more; False when the time was up first.
-
-        A configuration is claimed when its first visit comes up, and kept to the end: all its
-        visits are made on one board. `lacks` says then whether others have left any.
-        """
-        self._begun, self._planned = 0, len(jobs)
-        again = self._visited(jobs, lacks) if jobs else []
-        while again:
-            self._display.note(f"rejected and made again: {plural(len(again), 'visit')}")
-            again = self._visited(again, lacks)
-        return again is not None
-
-    def _is_mine(self, job: VisitRequest, lacks: Callable[[Configuration], bool]) -> bool:
-        task = job.configuration.key
-        if not self._claims.has(task):
-            if not self._claims.take(task):
-                self._result.elsewhere.add(task)
-                return False
-            if not lacks(job.configuration):
-                self._made_elsewhere.add(task)
-        self._claims.renew_when_due()
-        return task not in self._made_elsewhere
-
-    def _visited(
-        self, jobs: Sequence[VisitRequest], lacks: Callable[[Configuration], bool]
-    ) -> list[VisitRequest] | None:
-        """Make visits; return what was rejected and may be redone, None when the time was up."""
-        again = []
-        with self._display.progress(len(jobs), "bench") as self._shown:
+    def make(self, jobs: Sequence[VisitRequest]) -> bool:
+        """Make visits; False when the time was up first."""
+        with self._display.progress(len(jobs), "bench") as shown:
             for job in jobs:
                 if self._budget.spent():
-                    return None
-                self._begun += 1
+                    return False
                 self._crew.make_way()
-                self._moments.until(max(self._begun / self._planned, self._budget.share))
-                if (job.configuration.key, job.algorithm) in self._failed:
-                    continue
-                if not self._is_mine(job, lacks):
-                    continue
-                self._measure_base_power_when_due()
-                self.anchors.when_due()
-                last = self._visit(job)
-                if last is not None and is_rejected(last) and self._redone[job] < MAX_REDONE:
-                    self._redone[job] += 1
-                    again.append(job)
-        return again
+                if self._is_wanted(job):
+                    self._measure_base_power_when_due()
+                    self.anchors.when_due()
+                    self._visit(job, shown)
+        return True
+
+    def _is_wanted(self, job: VisitRequest) -> bool:
+        """Claim the configuration when its first visit comes up, and keep it to the end.
+
+        So all its visits are made on one board, and what others have made meanwhile is left out.
+        """
+        key = job.configuration.key
+        if not self._claims.has(key):
+            if not self._claims.take(key):
+                self._result.elsewhere.add(key)
+                return False
+            asked = replace(self._request, configurations=[key])
+            if not left(self._store, self._board, asked):
+                self._settled.add(key)
+        self._claims.renew_when_due()
+        return key not in self._settled and (key, job.algorithm) not in self._failed
 
     def _measure_base_power_when_due(self) -> None:
         """Go on in a further campaign where the last measured base power some minutes ago."""
@@ -364,38 +320,35 @@ class BenchCampaign:
             self._session = with_base_power_anew(self._session, self._store)
             self.anchors.session = self._session
 
-    def _visit(self, job: VisitRequest) -> Visit | None:
-        """Make a visit and save it; None where another worker has taken it over meanwhile."""
+    def _visit(self, job: VisitRequest, shown: Progress) -> None:
+        """Make a visit and save it, unless another worker has taken it over meanwhile."""
         same = replace(job, role="measurement")  # a duplicate is the same call
         request = self._known.get(same, same)
         made = visit(self._session, request)
         kept = [self._as_stored(one, job) for one in made]
-        task = job.configuration.key
+        key = job.configuration.key
         try:
             for one in kept:
-                self._store.save_visit(one, self._claims.claim(task))
+                self._store.save_visit(one, self._claims.claim(key))
         except ClaimLostError as error:
-            self._shown.note(str(error))
-            self._claims.give_back([task])
-            self._result.elsewhere.add(task)
-            return None
+            shown.note(str(error))
+            self._claims.give_back([key])
+            self._result.elsewhere.add(key)
+            return
         self._result.count(kept, job.algorithm)
         last = kept[-1]
-        self._shown.doing(job.configuration.title)
-        if last.outcome != "ok":
-            self._shown.note(f"{job.configuration.title}: {last.outcome}: {last.reason}")
-        self._shown.done()
         self._known[same] = replace(request, duty=duty_after(made), kernels=last.kernels)
+        shown.doing(job.configuration.title)
         if last.outcome != "ok":
-            # A second round would not change it.
-            self._failed.add((job.configuration.key, job.algorithm))
+            shown.note(f"{job.configuration.title}: {last.outcome}: {last.reason}")
+            self._failed.add((key, job.algorithm))  # a second round would not change it
+        shown.done()
         self._failures = self._failures + 1 if last.outcome == "error" else 0
         if self._failures >= MAX_FAILURES_IN_A_ROW:
             raise CannotMeasureError(
                 f"{self._failures} configurations failed in a row, the last with: {last.reason}; "
                 "opdb show says which; opdb bench --retry tries them again"
             )
-        return last
 
     def _as_stored(self, one: Visit, job: VisitRequest) -> Visit:
         """Return a visit with its role and what is said of it; a failure is never a duplicate."""
@@ -465,12 +418,11 @@ WORKERS = "workers"
 
 
 @contextmanager
-def campaign(device: str | None, store: Store, workers: int = 1) -> Iterator[Session]:
-    """Open a calibrated campaign on a device and save it; the meter is closed at the end.
+def campaign(platform: Platform, store: Store, workers: int = 1) -> Iterator[Session]:
+    """Open a calibrated campaign and save it; the meter is closed at the end.
 
     Where several workers measure on the host at once, the campaign's environment says how many.
     """
-    platform = detect(device)
     if workers > 1:
         environment = {**platform.environment, WORKERS: str(workers)}
         platform = replace(platform, environment=environment)
@@ -523,27 +475,26 @@ def bench(store: Store, request: BenchRequest, display: Display, crew: Crew = AL
     """
     budget = Budget(request.max_s)
     platform = detect(request.device)
-    take_in(store, platform.device.slug)  # what others have published of it is not pending
-    board = platform.board
+    board, where = platform.board, f"{platform.device.name} ({platform.board.uuid})"
     check_algorithms(request.algorithms, platform)
     request = _fitted(request, platform)
-    result = BenchResult(None, platform.device.slug, board.uuid)
+    take_in(store, board.device)  # what others have published of it is not pending
+    derive_costs(store, board.uuid)  # a bench that was killed has not come to it
+    result = BenchResult(None, board.device, board.uuid)
     # A list is its device's, and the device's boards share it, or a board's own.
     scope = board.uuid if request.this_board else board.device
     with Claims(store, scope, board.uuid) as claims:
-        others, planned = claims.others(), _planned(store, board, request)
-        todo = [job for job in planned if job.configuration.key not in others]
-        result.elsewhere |= {job.configuration.key for job in planned} & others
+        others, wanted = claims.others(), left(store, board, request)
+        todo = [job for job in wanted if job.configuration.key not in others]
+        result.elsewhere |= {job.configuration.key for job in wanted} & others
         unheard = _without_host_times(store, platform, request)
-        if not todo:
-            derive_costs(store, board.uuid)  # a bench that was killed has not come to it
-        if todo or unheard or further(store, board, request, 0):
-            display.note(f"calibrating {platform.device.name} ({board.uuid})")
-            with crew.measuring(), campaign(request.device, store, crew.workers) as session:
+        if todo or unheard:
+            lacking = {job.configuration.key for job in todo}
+            display.note(f"{plural(len(lacking), 'configuration')} to measure on {where}")
+            with crew.measuring(), campaign(platform, store, crew.workers) as session:
                 result.campaign = session.campaign.id
-                BenchCampaign(
-                    session, store, request, claims, budget, display, crew, result, unheard
-                ).run(todo)
+                given = claims, budget, display, crew, result
+                BenchCampaign(session, store, request, *given).run(todo, unheard)
     if result.campaign is not None:
         benched = benched_in(store, board, request)
         costs = [c for each in benched for c in each.costs if c.configuration not in each.called]
@@ -552,10 +503,6 @@ def bench(store: Store, request: BenchRequest, display: Display, crew: Crew = AL
         sums = [sum_ for each in benched for sum_ in each.sums]
         result.sums = SumsReached.of(sums, request.sum_precision)
     return result
-
-
-def pending(store: Store, platform: Platform, request: BenchRequest) -> list[VisitRequest]:
-    return _planned(store, platform.board, _fitted(request, platform))
 
 
 def _fitted(request: BenchRequest, platform: Platform) -> BenchRequest:
@@ -573,18 +520,6 @@ def _fitted(request: BenchRequest, platform: Platform) -> BenchRequest:
     if request.resident_bytes is not None:
         return request
     return replace(request, resident_bytes=resident_bytes(platform.device))
-
-
-def _planned(store: Store, board: Board, request: BenchRequest) -> list[VisitRequest]:
-    """Return what is pending under all settings, round by round."""
-    plans = [each.plan() for each in benched_in(store, board, request)]
-    found = []
-    for number, rounds in enumerate(zip(*plans, strict=True)):
-        jobs = [job for each in rounds for job in each]
-        if len(plans) > 1 and request.configurations is None:
-            random.Random(request.seed + number).shuffle(jobs)
-        found += jobs
-    return found
 
 
 def _without_host_times(

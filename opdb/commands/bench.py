@@ -20,7 +20,7 @@ from opdb.harvest.finding import HarvestPolicy, find_or_harvest, workload_of
 from opdb.kinds import KINDS
 from opdb.progress import Display
 from opdb.records import Configuration, Json, Mode, Stored
-from opdb.spec import ModelSpec, describe, identity
+from opdb.spec import ModelSpec, identity
 from opdb.summary import checked_request
 from opdb.tables import Listing, Report
 from opdb.units import plural, show, show_duration, show_share
@@ -335,7 +335,8 @@ def bench(
             store.save_configurations(configurations)
             request = replace(request, configurations=[each.key for each in configurations])
         elif wanted is not None:
-            of_model, request = _of_model(store, wanted, request, places, display)
+            stored = workload_of(store, wanted, lazy.harvests.measuring())
+            of_model, request = _of_model(stored, request)
         elif not store.usage():
             raise InputError(
                 f"{store.location} holds no workload, so nothing is pending; start with, say, "
@@ -353,35 +354,24 @@ def bench(
 
 
 def _of_model(
-    store: lazy.store.Store,
-    wanted: ModelSpec,
-    request: lazy.bench_plan.BenchRequest,
-    places: Sequence[lazy.workers.WorkerDevice],
-    display: Display,
+    stored: Stored, request: lazy.bench_plan.BenchRequest
 ) -> tuple[Json, lazy.bench_plan.BenchRequest]:
-    """Harvest a model; note and return what it lacks on the device, and request just that."""
-    stored = workload_of(store, wanted, lazy.harvests.measuring())
-    request = lazy.loop.of_model(request, stored)
-    platform = (
-        lazy.session.platforms(places[:1])[0] if places else lazy.session.detect(request.device)
-    )
-    lazy.store.take_in(store, platform.device.slug)
-    left, seconds = lazy.loop.lacking(store, request, platform)
-    workload = stored.found.workload
+    """Return what a harvested model is, and a request for what it calls alone.
+
+    That is in the model's order, captured in a CUDA graph too; of a whole generation, that of few
+    steps.
+    """
+    workload, captured = stored.found.workload, stored.found.captured
+    workloads = [workload, *([] if captured is None else [captured])]
+    benched = list(benched_configurations(workloads))
     document = {
         **identity(workload),
         "configurations": len(workload.occurrences()),
         # Of a whole generation, the configurations of few steps are benched.
         "benched": len(benched_configurations([workload])),
-        "lacking": len(left),
-        "expected_s": seconds,
     }
-    display.note(
-        f"{workload.name}, {describe(workload)}: {plural(document['benched'], 'configuration')}, "
-        f"{document['lacking']} to measure on {platform.device.slug}, about "
-        f"{show_duration(seconds)}"
-    )
-    return document, request
+    keys = [each.key for each in workloads]
+    return document, replace(request, configurations=benched, workloads=keys)
 
 
 def _document(result: lazy.bench_run.BenchResult) -> dict[str, Json]:
@@ -451,8 +441,7 @@ def run(
     What was harvested and lacks visits is pending. Each visit is stored as soon as it is done; one
     that heat, another process or a moving clock spoiled is kept and made again.
 
-    With --model it is what this model calls, at the batch size and so on that are given with it;
-    how much is lacking and how long that takes is said first.
+    With --model it is what this model calls, at the batch size and so on that are given with it.
 
     --algorithm measures convolutions by algorithms that are named, forced (docs/studies.md); what
     one cannot run is stored as unsupported, with cuDNN's status, and nothing takes its place.

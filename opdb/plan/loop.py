@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,48 +9,18 @@ from itertools import accumulate
 
 from opdb.bench.model import model_work
 from opdb.bench.plan import BenchRequest
-from opdb.bench.run import Budget, bench, pending
+from opdb.bench.run import Budget, bench
 from opdb.bench.session import Platform, current_settings, detect
 from opdb.errors import CannotMeasureError, InputError
-from opdb.growth import benched_configurations
-from opdb.plan.survey import Survey, SurveyStep, prices, run_seconds, survey
+from opdb.plan.survey import Survey, SurveyStep, run_seconds, survey
 from opdb.predict.predictor import Answer, Predictor, predictor_for
 from opdb.progress import Display
-from opdb.records import Configuration, Cost, Mode, Stored, Workload
+from opdb.records import Cost, Mode, Workload
 from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.significance import Significance
 from opdb.spec import ModelSpec
 from opdb.store import Store, take_in
 from opdb.units import plural
-
-# What one model lacks on a device: the configurations to measure, and how long that takes.
-
-
-def of_model(request: BenchRequest, stored: Stored) -> BenchRequest:
-    """Return a request for what a harvested model calls alone, captured in a CUDA graph too.
-
-    It is in the model's order; of a whole generation, that of few steps.
-    """
-    captured = stored.found.captured
-    workloads = [stored.found.workload, *([] if captured is None else [captured])]
-    return replace(
-        request,
-        configurations=list(benched_configurations(workloads)),
-        workloads=[workload.key for workload in workloads],
-    )
-
-
-def lacking(
-    store: Store, request: BenchRequest, platform: Platform
-) -> tuple[list[Configuration], float]:
-    """Return what a bench of this request would find to do on a platform, and its GPU-seconds."""
-    jobs = pending(store, platform, request)
-    price = prices(store, platform.device.slug)
-    found = {job.configuration.key: job.configuration for job in jobs}
-    return list(found.values()), math.fsum(price.of(each) for each in found.values())
-
-
-# The loop.
 
 FIRST_SLICE_S = 40.0
 """GPU-seconds of operators that are benched before sizes are estimated anew."""

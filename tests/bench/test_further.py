@@ -54,7 +54,8 @@ def measured(store: Store, session: Session) -> Store:
 def visited_again(store: Store, session: Session, **asked: Any) -> set[Configuration]:
     """Return what is visited once more."""
     request = replace(BenchRequest(rounds=None), **asked)
-    return {job.configuration for job in further.further(store, session.platform.board, request, 1)}
+    benched = further.benched_in(store, session.platform.board, request)
+    return {job.configuration for each in benched for job in each.further_round(each.coarse())}
 
 
 def within(store: Store, session: Session, **asked: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Host times in blocks of rounds, taken at moments between the visits of a bench."""
+"""Host times in blocks of rounds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ import pytest
 
 from opdb.bench import host as host_times
 from opdb.bench.host import (
-    FEW_CALLS,
     GRAPHS,
-    MOMENTS,
-    Moments,
     Timed,
     entry_s,
     host_visits,
@@ -24,20 +21,6 @@ from opdb.bench.session import Session
 from opdb.operators import build
 from opdb.records import Call, Configuration
 from tests.store import samples
-
-
-def test_moments_are_spread_over_the_visits_each_workload_whole() -> None:
-    many = relus(*range(100, 100 + FEW_CALLS))
-    few, fewer = relus(1, 2), relus(3)
-    taken: list[tuple[float, list[list[Call]]]] = []
-    now = 0.0
-    moments = Moments([few, many, fewer], lambda calls: taken.append((now, calls)))
-    moments.until(0.0)
-    assert taken == [], "a bench that makes no visit takes none"
-    for now in (0.01, 0.25, 0.26, 0.5, 0.75, 0.76, 1.0):
-        moments.until(now)
-    groups = [few, many], [fewer]
-    assert taken == list(zip((0.01, 0.26, 0.75, 0.76), groups * MOMENTS, strict=True))
 
 
 def test_calls_are_made_in_their_order_and_modes_entered_where_they_change() -> None:

@@ -161,9 +161,7 @@ def test_weights_are_measured_in_the_states_that_workloads_leave_them_in(
     visited(store, session, CONV, "ok", "ok", weights="hot")
     jobs = Counter(plan(store, board, DEFAULT_SETTINGS, request)[0])
     assert jobs == {VisitRequest(CONV): 1, VisitRequest(RELU): 1}
-    [found] = Benched(store, board, request, DEFAULT_SETTINGS).further_round(
-        [CONV.key], request.seed
-    )
+    [found] = Benched(store, board, request, DEFAULT_SETTINGS).further_round([CONV.key])
     assert found == VisitRequest(CONV)
 
 
@@ -183,7 +181,7 @@ def test_a_given_order_is_kept_in_every_round_and_is_all_that_is_planned(
     assert roles == [*measured, *((c, "duplicate") for c, _ in measured)]
     visited(harvested, session, CONV, "ok", "ok")
     keys = {RELU.key, CONV.key, SQUARE.key}
-    further = Benched(harvested, board, request, DEFAULT_SETTINGS).further_round(keys, request.seed)
+    further = Benched(harvested, board, request, DEFAULT_SETTINGS).further_round(keys)
     assert [job.configuration for job in further] == [SQUARE, CONV, RELU]
 
 

@@ -17,6 +17,7 @@ from opdb.bench.visit import VisitRequest, visit
 from opdb.derive import costs as rejection
 from opdb.derive.costs import is_rejected
 from opdb.meters import Reading
+from opdb.progress import Progress
 from opdb.records import Visit
 from opdb.store import Claims, Store
 from opdb.workers import ALONE
@@ -80,7 +81,8 @@ def test_a_rejected_visit_is_kept_and_made_again(
     result = benched(store, heard, duplicates=0.0, precision=ANY)
     made = store.visits(result.board)
     assert len(made) == 6 and sum(map(is_rejected, made)) == result.rejected == 2
-    assert heard.planned == [4, 2] and heard.said[-1] == "rejected and made again: 2 visits"
+    assert heard.planned == [4, 2]
+    assert heard.said[-1] == "rejected or not precise yet: 2 visits; a further round"
     for found in store.costs(result.board).values():
         assert found[0].visits == 2, "rejected visits do not count"
         assert not any("thermal" in flag for flag in found[0].flags)
@@ -130,9 +132,9 @@ def test_rounds_go_on_for_what_is_not_precise_enough(
     uneasy = itertools.count(80.0, 20.0)  # never twice the same, rejected or not
 
     class Uneasy(BenchCampaign):
-        def _visit(self, job: VisitRequest) -> Visit | None:
+        def _visit(self, job: VisitRequest, shown: Progress) -> None:
             powers_w[0] = next(uneasy) if job.configuration == SQUARE else 90.0
-            return super()._visit(job)
+            super()._visit(job, shown)
 
     powers_w = [90.0]
     monkeypatch.setattr(run, "BenchCampaign", Uneasy)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from opdb.bench.run import campaign
-from opdb.bench.session import Session
+from opdb.bench.session import Session, detect
 from opdb.store import Store, open_store
 
 
@@ -24,7 +24,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("board") / "calibrated.sqlite"
     if given := os.environ.get("OPDB_CALIBRATED"):
         shutil.copy(given, path)
-    with open_store(str(path)) as store, campaign("cuda", store):
+    with open_store(str(path)) as store, campaign(detect("cuda"), store):
         pass
     return path
 
@@ -39,5 +39,5 @@ def store(calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="module")
 def session(store: Store) -> Iterator[Session]:
     """A campaign: what opens it takes ten seconds."""
-    with campaign("cuda", store) as opened:
+    with campaign(detect("cuda"), store) as opened:
         yield opened

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from opdb.bench import model
 from opdb.bench.model import RunOptions, measure
 from opdb.bench.run import campaign
-from opdb.bench.session import Session
+from opdb.bench.session import Session, detect
 from opdb.derive.runs import agreeing, repeat_spread, run_cost
 from opdb.records import Mode, ModelRun
 from opdb.spec import ModelSpec
@@ -41,7 +41,7 @@ def session(calibrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with (
         pytest.MonkeyPatch.context() as patch,
         open_store(str(path)) as store,
-        campaign("cuda", store) as opened,
+        campaign(detect("cuda"), store) as opened,
     ):
         patch.setattr(model, "SETTLE_S", 0.25)
         patch.setattr(model, "WINDOW_S", 0.4)

@@ -104,10 +104,8 @@ def test_two_workers_share_what_is_pending_and_leave_nothing(each_url: str) -> N
     assert [environment["workers"] for environment in environments] == ["2", "2"]
     assert [result.campaign for result in again] == [None, None]
     assert all(result.configurations for result in results), "each had a share"
-    visits = sum(result.outcomes.total() for result in results)
-    assert heard.finished == visits == sum(heard.planned)
-    assert sorted(heard.said)[:2] == [heard.said[0]] * 2 and heard.said[0].startswith("cpu: calib")
-    assert all(text.startswith("cpu: ") for text in heard.doings)
+    assert all(text.startswith("cpu: ") for text in heard.said)
+    assert sum(" to measure on " in text for text in heard.said) == 2
 
 
 def test_a_worker_that_is_killed_loses_nothing_finished(

@@ -122,8 +122,8 @@ def train_alone(training: Training, url: str, meanwhile: Callable[[], None]) -> 
 
 def _train(training: Training, url: str) -> Trained:
     tell_cublas(training.options)  # before the calibration, which multiplies matrices
-    with open_store(url, create=False) as store, campaign(training.device, store) as session:
-        run = train(session, training.request, training.workload, training.options)
+    with open_store(url, create=False) as store, campaign(detect(training.device), store) as opened:
+        run = train(opened, training.request, training.workload, training.options)
         store.save_model_run(run, training.claim)
     return Trained(run.outcome, run.reason)
 

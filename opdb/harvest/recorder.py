@@ -538,7 +538,8 @@ class Recorder:
         """Return the one object that stands for equal configurations, and its output's values."""
         text = configuration.json
         if text not in self._known:
-            values = KINDS[configuration.kind].output_values(configuration)
+            kind = KINDS[configuration.kind]
+            values = kind.values_rule(kind.view(configuration))
             self._known[text] = configuration, values
         return self._known[text]
 

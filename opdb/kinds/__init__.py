@@ -14,7 +14,6 @@ from opdb.kinds import (  # noqa: F401  (each module registers its kinds)
     elementwise,
     fused,
     indexing,
-    layers,
     movement,
     products,
     reduction,

@@ -56,15 +56,10 @@ def taken_apart(view: View, given: float) -> float:
     return _share_of(view, given, sum(v.numel(s) for s in _input_shapes(view)))
 
 
-def averaged(rank: int) -> NonzeroRule:
-    """Return the rule of a pool of `rank` dimensions: an output's gradient fills its window."""
-
-    def rule(view: View, given: float) -> float:
-        kernel = view["kernel_size"]
-        window = v.numel(kernel) if isinstance(kernel, list) else int(kernel) ** rank
-        return goes_on(view, given * window)
-
-    return rule
+def averaged(view: View, given: float) -> float:
+    """Give the share of a pool's gradient: that of an output fills its window."""
+    kernel = view["kernel_size"]
+    return goes_on(view, given * (v.numel(kernel) if isinstance(kernel, list) else kernel))
 
 
 def dropped(view: View, given: float) -> float:

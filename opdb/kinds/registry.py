@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, cached_property
-from types import MappingProxyType
 from typing import TypeAlias
 
 from opdb.errors import UnknownNameError
@@ -164,16 +163,12 @@ class Kind:
         return self._with_outputs(self.view(configuration)).output_bytes
 
     def _with_outputs(self, view: View) -> View:
-        shapes, dtype = self.shapes_rule(view), self._output_dtype(view)
-        return view.with_outputs(shapes, dtype, then_indices=self.then_indices)
-
-    def _output_dtype(self, view: View) -> str:
-        """Return the outputs' dtype: autocast lowers those of products, and raises all others."""
+        """Fill in the outputs: autocast lowers those of products, and raises all others."""
         dtype, lowered = self.dtype_rule(view), view.configuration.autocast
-        if lowered is None or dtype not in _CAST:
-            return dtype
-        is_product = not _OF_PRODUCTS.isdisjoint(self.settings)
-        return lowered if is_product and not self.raised else "float32"
+        if lowered is not None and dtype in _CAST:
+            is_product = not _OF_PRODUCTS.isdisjoint(self.settings)
+            dtype = lowered if is_product and not self.raised else "float32"
+        return view.with_outputs(self.shapes_rule(view), dtype, then_indices=self.then_indices)
 
     def activation_bytes(self, configuration: Configuration) -> int:
         view = self.view(configuration)
@@ -196,9 +191,6 @@ class Kind:
     def sized_by_values(self, configuration: Configuration) -> bool:
         """Return whether the sizes of what a call returns depend on values that it is given."""
         return self.waits(configuration) and bool(self.shapes_rule(self.view(configuration)))
-
-    def output_values(self, configuration: Configuration) -> Json | None:
-        return self.values_rule(self.view(configuration))
 
     def backward_flops(self, configuration: Configuration) -> int:
         view = self.view(configuration)
@@ -238,24 +230,22 @@ class Kind:
         return self.nonzero_rule(view.with_outputs(self.shapes_rule(view)), given)
 
 
-_kinds: dict[str, Kind] = {}
-
 # Every kind, by name.
-KINDS: Mapping[str, Kind] = MappingProxyType(_kinds)
+KINDS: dict[str, Kind] = {}
 
 
 def register(*kinds: Kind) -> None:
     for kind in kinds:
-        if kind.name in _kinds:
+        if kind.name in KINDS:
             raise ValueError(f"kind {kind.name!r} is registered twice")
-        _kinds[kind.name] = kind
+        KINDS[kind.name] = kind
 
 
 def get_kind(name: str) -> Kind:
     try:
-        return _kinds[name]
+        return KINDS[name]
     except KeyError:
-        raise UnknownNameError("kind", name, _kinds) from None
+        raise UnknownNameError("kind", name, KINDS) from None
 
 
 # Backend settings, and which of them affect a kind of operator.

@@ -148,9 +148,15 @@ def is_floating(dtype: str) -> bool:
     return category(dtype) > 1
 
 
-def entry(value: object, axis: int) -> int:
-    """Return a window's number for an axis: an entry of a list, or one number for all axes."""
-    return int(value[axis]) if isinstance(value, list) else int(value)  # type: ignore[call-overload]
+def entries(value: Any, rank: int) -> list[int]:
+    """Return a window's number for each axis: those of a list, or one number for all axes."""
+    return [int(n) for n in (value if isinstance(value, list) else [value] * rank)]
+
+
+def slid(sizes: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Shape:
+    """Give floor((n + 2 padding - dilation (kernel - 1) - 1) / stride) + 1 for each axis."""
+    each = zip(sizes, kernel, stride, padding, dilation, strict=True)
+    return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in each]
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:

@@ -25,20 +25,17 @@ from opdb.kinds.families import (
     unchanged,
 )
 from opdb.kinds.registry import Canonical, Kind, register
-from opdb.kinds.view import Shape, ShapesRule, View
-
-
-def _list(value: object, rank: int) -> list[float]:
-    return list(value) if isinstance(value, list) else [value] * rank  # type: ignore[list-item]
+from opdb.kinds.view import Shape, View
+from opdb.records import Json
 
 
 def _interpolated(view: View) -> list[Shape]:
-    shape = view.shape()
+    shape, factors = view.shape(), view["scale_factor"]
     rank = len(shape) - 2
     if view["size"] is not None:
-        return [[*shape[:2], *(int(n) for n in _list(view["size"], rank))]]
-    factors = _list(view["scale_factor"], rank)
-    return [[*shape[:2], *(int(n * f) for n, f in zip(shape[2:], factors, strict=True))]]
+        return [[*shape[:2], *v.entries(view["size"], rank)]]
+    each = factors if isinstance(factors, list) else [factors] * rank
+    return [[*shape[:2], *(int(n * f) for n, f in zip(shape[2:], each, strict=True))]]
 
 
 def interpolation_flops(view: View) -> int:
@@ -55,10 +52,8 @@ def _for_each_axis(parameters: JsonArguments, inputs: JsonArguments) -> None:
 
 
 def _aligned(view: View) -> list[Shape]:
-    boxes = view.specs("boxes")
-    count = sum(int(b["shape"][0]) for b in boxes)
-    size = [int(n) for n in _list(view["output_size"], 2)]
-    return [[count, view.shape()[1], *size]]
+    count = sum(int(box["shape"][0]) for box in view.specs("boxes"))
+    return [[count, view.shape()[1], *v.entries(view["output_size"], 2)]]
 
 
 def align_flops(view: View) -> int:
@@ -69,22 +64,15 @@ def align_flops(view: View) -> int:
 
 def _columns(view: View) -> list[Shape]:
     batch, channels, *image = view.shape()
-    kernel, stride, padding, dilation = (
-        [int(n) for n in _list(view[name], 2)]
-        for name in ("kernel_size", "stride", "padding", "dilation")
-    )
-    blocks = [
-        (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, k, s, p, d in zip(image, kernel, stride, padding, dilation, strict=True)
-    ]
-    return [[batch, channels * v.numel(kernel), v.numel(blocks)]]
+    names = ("kernel_size", "stride", "padding", "dilation")
+    kernel, *steps = (v.entries(view[name], 2) for name in names)
+    return [[batch, channels * v.numel(kernel), *v.slid(image, kernel, *steps)]]
 
 
 def _folded(view: View) -> list[Shape]:
     batch, columns, _ = view.shape()
-    size = [int(n) for n in _list(view["output_size"], 2)]
-    kernel = [int(n) for n in _list(view["kernel_size"], 2)]
-    return [[batch, columns // v.numel(kernel), *size]]
+    kernel = v.entries(view["kernel_size"], 2)
+    return [[batch, columns // v.numel(kernel), *v.entries(view["output_size"], 2)]]
 
 
 def _windows(parameters: JsonArguments, inputs: JsonArguments) -> None:
@@ -258,43 +246,33 @@ register(
 # pools
 
 
-def pool_shape(rank: int) -> ShapesRule:
-    """Return the rule for windows that slide: as a convolution's, ceil where asked."""
-
-    def rule(view: View) -> list[Shape]:
-        shape = view.shape()
-        kernels, strides = view["kernel_size"], view["stride"] or view["kernel_size"]
-        axes = []
-        for axis in range(rank):
-            dilation = v.entry(view["dilation"] or 1, axis)
-            kernel, stride = v.entry(kernels, axis), v.entry(strides, axis)
-            padding = v.entry(view["padding"] or 0, axis)
-            size = shape[axis - rank]
-            span = size + 2 * padding - dilation * (kernel - 1) - 1
-            out = (ceil(span / stride) if view["ceil_mode"] else span // stride) + 1
-            # a window must start inside the input or its left padding
-            if view["ceil_mode"] and (out - 1) * stride >= size + padding:
-                out -= 1
-            axes.append(out)
-        one: Shape = [*shape[: len(shape) - rank], *axes]
-        return [one, one] if view["return_indices"] else [one]
-
-    return rule
+def pool_shape(view: View) -> list[Shape]:
+    """Give the places of windows that slide: as a convolution's, ceil where asked."""
+    shape, kernel, ceiled = view.shape(), view["kernel_size"], view["ceil_mode"]
+    rank = _rank(kernel)
+    windows = (kernel, view["stride"] or kernel, view["padding"] or 0, view["dilation"] or 1)
+    each = zip(shape[-rank:], *(v.entries(n, rank) for n in windows), strict=True)
+    axes = []
+    for size, window, stride, padding, dilation in each:
+        span = size + 2 * padding - dilation * (window - 1) - 1
+        out = (ceil(span / stride) if ceiled else span // stride) + 1
+        # a window must start inside the input or its left padding
+        beyond = ceiled and (out - 1) * stride >= size + padding
+        axes.append(out - 1 if beyond else out)
+    return [[*shape[:-rank], *axes]] * (2 if view["return_indices"] else 1)
 
 
-def adaptive_shape(rank: int) -> ShapesRule:
-    """Return the rule for a given output size; None keeps the input's."""
+def _rank(window: Json) -> int:
+    return len(window) if isinstance(window, list) else 1
 
-    def rule(view: View) -> list[Shape]:
-        shape = view.shape()
-        given = view["output_size"]
-        for axis in range(rank):
-            size = given[axis] if isinstance(given, list) else given
-            if size is not None:
-                shape[axis - rank] = int(size)
-        return [shape, shape] if view["return_indices"] else [shape]
 
-    return rule
+def adaptive_shape(view: View) -> list[Shape]:
+    """Give the size that is asked for; None keeps the input's."""
+    shape, given = view.shape(), view["output_size"]
+    rank = _rank(given)
+    sizes = given if isinstance(given, list) else [given]
+    axes = [old if new is None else new for old, new in zip(shape[-rank:], sizes, strict=True)]
+    return [[*shape[:-rank], *axes]] * (2 if view["return_indices"] else 1)
 
 
 def window_flops(view: View) -> int:
@@ -302,13 +280,11 @@ def window_flops(view: View) -> int:
 
     A window larger than its input with its padding has no more entries than these.
     """
-    kernels, shape = view["kernel_size"], view.shape()
-    rank = len(kernels) if isinstance(kernels, list) else 1
-    entries = [
-        min(v.entry(kernels, axis), shape[axis - rank] + 2 * v.entry(view["padding"] or 0, axis))
-        for axis in range(rank)
-    ]
-    return v.numel(view.outputs[0]) * v.numel(entries)
+    kernel, shape = view["kernel_size"], view.shape()
+    rank = _rank(kernel)
+    windows = (v.entries(kernel, rank), v.entries(view["padding"] or 0, rank))
+    each = zip(shape[-rank:], *windows, strict=True)
+    return v.numel(view.outputs[0]) * v.numel([min(n, size + 2 * p) for size, n, p in each])
 
 
 def adaptive_flops(view: View) -> int:
@@ -364,46 +340,46 @@ adaptive = partial(pool, flops_rule=adaptive_flops)
 
 _MAX = "padding=0, dilation=1, ceil_mode=False"
 _AVERAGE = "padding=0, ceil_mode=False, count_include_pad=True"
-for _rank in (1, 2, 3):
-    _divisor = "" if _rank == 1 else ", divisor_override=None"
-    _sliding = partial(pool, shapes_rule=pool_shape(_rank), canonical=_window(_rank))
-    _sized = partial(adaptive, shapes_rule=adaptive_shape(_rank), canonical=_adaptive(_rank))
+for _n in (1, 2, 3):
+    _divisor = "" if _n == 1 else ", divisor_override=None"
+    _sliding = partial(pool, shapes_rule=pool_shape, canonical=_window(_n))
+    _sized = partial(adaptive, shapes_rule=adaptive_shape, canonical=_adaptive(_n))
     register(
         _sliding(
-            f"max_pool{_rank}d",
+            f"max_pool{_n}d",
             f"input, kernel_size, stride=None, {_MAX}, return_indices=False",
             functions=f"F.{{0}} torch.{{0}}(input, kernel_size, stride=None, {_MAX}) "
             f"F.{{0}}_with_indices(input, kernel_size, stride=None, {_MAX}, return_indices=True) "
-            f"nn.MaxPool{_rank}d",
+            f"nn.MaxPool{_n}d",
         ),
         _sliding(
-            f"avg_pool{_rank}d",
+            f"avg_pool{_n}d",
             f"input, kernel_size, stride=None, {_AVERAGE}{_divisor}",
             backward=LINEAR,
-            nonzero_rule=averaged(_rank),
-            functions=f"F.{{0}} nn.AvgPool{_rank}d",
+            nonzero_rule=averaged,
+            functions=f"F.{{0}} nn.AvgPool{_n}d",
         ),
         _sized(
-            f"adaptive_avg_pool{_rank}d",
+            f"adaptive_avg_pool{_n}d",
             "input, output_size",
             backward=LINEAR,
             nonzero_rule=unchanged,
-            functions=f"F.{{0}} torch.{{0}} nn.AdaptiveAvgPool{_rank}d",
+            functions=f"F.{{0}} torch.{{0}} nn.AdaptiveAvgPool{_n}d",
         ),
         _sized(
-            f"adaptive_max_pool{_rank}d",
+            f"adaptive_max_pool{_n}d",
             "input, output_size, return_indices=False",
             functions="F.{0} F.{0}_with_indices(input, output_size, return_indices=True) "
-            f"nn.AdaptiveMaxPool{_rank}d",
+            f"nn.AdaptiveMaxPool{_n}d",
         ),
         _sliding(
-            f"lp_pool{_rank}d",
+            f"lp_pool{_n}d",
             "input, norm_type, kernel_size, stride=None, ceil_mode=False",
             dtype_rule=v.promoted_dtype,
             nonzero_rule=dense,
             then_indices=False,
             values_rule=v.no_values,
-            functions=f"F.{{0}} nn.LPPool{_rank}d",
-            canonical=_window(_rank) if _rank > 1 else _single_window,
+            functions=f"F.{{0}} nn.LPPool{_n}d",
+            canonical=_window(_n) if _n > 1 else _single_window,
         ),
     )

@@ -220,7 +220,7 @@ def ndtr() -> Iterator[Kind]:
     declarations.clear()
     registry.register(families.unary("ndtr"))
     yield KINDS["ndtr"]
-    del registry._kinds["ndtr"]
+    del registry.KINDS["ndtr"]
     declarations.clear()
 
 

@@ -62,7 +62,7 @@ def _answers(call: Configuration) -> dict[str, Json]:
         "output bytes": lambda: [kind.output_bytes(call), kind.activation_bytes(call)],
         "launches": lambda: kind.launches(call),
         "waits": lambda: kind.waits(call),
-        "values": lambda: kind.output_values(call),
+        "values": lambda: kind.values_rule(kind.view(call)),
         "backward flops": lambda: kind.backward_flops(call),
         "backward bytes": lambda: kind.backward_bytes(call),
         "nonzero": lambda: [round(kind.nonzero_share(call, share), 9) for share in (0.25, 1.0)],

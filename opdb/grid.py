@@ -25,7 +25,7 @@ from opdb.errors import InputError, OpdbError, UnknownNameError, said_by, shown
 from opdb.files import read_text
 from opdb.kinds import get_kind
 from opdb.models.inputs import in_layout, tensors
-from opdb.operators import NoNotes, build, describe_function, describe_module, dtype_of
+from opdb.operators import TensorNotes, build, describe_function, describe_module, dtype_of
 from opdb.operators.describe import NamedOperator, find_operator
 from opdb.records import Call, Json
 from opdb.spec import DTYPES, MEMORY_FORMATS
@@ -556,7 +556,7 @@ def _operator(grid: Grid) -> NamedOperator:
     return operator
 
 
-class _Notes(NoNotes):
+class _Notes(TensorNotes):
     """The value classes of the tensors that were made, and which of them are weights."""
 
     def __init__(self) -> None:

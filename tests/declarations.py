@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from opdb.operators import describe, functions
+from opdb.operators import functions
 
 READ = (
-    functions._table,
-    functions.forms_by_kind,
+    functions.function_forms,
     functions.forms_by_name,
     functions.forms_by_function,
-    describe.operators,
 )
 
 

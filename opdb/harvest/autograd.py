@@ -32,7 +32,7 @@ from torch import Tensor
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS
 from opdb.operators import describe_function
-from opdb.operators.encoding import Encoder, NoNotes, layout_of
+from opdb.operators.encoding import Encoder, TensorNotes, layout_of
 from opdb.records import GRADIENTS, Call, Configuration, Json
 
 IN_BACKWARD = " (in a backward pass, outside every recorded call)"
@@ -301,7 +301,7 @@ class BackwardWatch:
 
 
 def _described(function: Callable[..., Any], args: Sequence[Tensor]) -> Configuration:
-    return describe_function(function, tuple(args), {}, NoNotes())
+    return describe_function(function, tuple(args), {}, TensorNotes())
 
 
 def _engines(name: str, args: Any) -> Configuration:
@@ -325,7 +325,7 @@ def _laid_out_as(source: Tensor, to: Tensor) -> Configuration:
     if layout == "channels_last":
         last = {4: torch.channels_last, 5: torch.channels_last_3d}[to.dim()]
         wanted = {"memory_format": last}
-        return describe_function(Tensor.contiguous, (source,), wanted, NoNotes())
+        return describe_function(Tensor.contiguous, (source,), wanted, TensorNotes())
     return _described(Tensor.copy_, (to, source))
 
 
@@ -336,7 +336,7 @@ def _is_usual(gradient: Json, layout: Json) -> bool:
 
 def _spec(tensor: Tensor) -> Json:
     with torch._C.DisableTorchFunction():
-        return Encoder(NoNotes()).encode(tensor)
+        return Encoder(TensorNotes()).encode(tensor)
 
 
 def _contiguous(tensor: Tensor) -> Json:

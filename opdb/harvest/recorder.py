@@ -43,6 +43,7 @@ from opdb.models.meta import (
     recurrent_on_meta,
 )
 from opdb.operators import (
+    TensorNotes,
     describe_function,
     describe_module,
     function_name,
@@ -183,7 +184,7 @@ _ALLOCATIONS = frozenset(
 )
 
 
-class Recorder:
+class Recorder(TensorNotes):
     """Records the calls of one pass, and what is known of the tensors in it.
 
     `active` is the index of the operator call that runs now, None between operators. `backward`

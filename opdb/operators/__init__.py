@@ -39,14 +39,13 @@ from opdb.operators.describe import (
     is_metadata,
     is_operator_module,
 )
-from opdb.operators.encoding import NoNotes, TensorNotes
+from opdb.operators.encoding import TensorNotes
 from opdb.operators.functions import function_name
 
 __all__ = [
     "BuiltBackward",
     "BuiltCall",
     "BuiltUpdate",
-    "NoNotes",
     "TensorNotes",
     "build",
     "describe_function",

@@ -25,7 +25,7 @@ from opdb.operators.call import (
     compact,
     named_tensors,
 )
-from opdb.operators.describe import PACKED, ModuleForm, forms_of_kind
+from opdb.operators.describe import FORMS, PACKED, ModuleForm
 from opdb.operators.encoding import (
     adjusted_spec,
     decode,
@@ -33,7 +33,7 @@ from opdb.operators.encoding import (
     no_tensor,
     tame,
 )
-from opdb.operators.functions import SEQUENCES, forms_by_kind
+from opdb.operators.functions import SEQUENCES, function_forms
 from opdb.records import Configuration, Form, Json
 
 Prepared: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -272,7 +272,7 @@ def _build_function(configuration: Configuration, made: _Arguments) -> BuiltCall
         given = {**made.full, "inplace": inplace, "device": made.device}
         return made.call(*SPECIAL[kind.name](**given))
     as_form = inplace and "inplace" not in kind.signature.parameters
-    forms = forms_by_kind().get(kind.name, ())
+    forms = function_forms()[kind.name].values()
     chosen = [f for f in forms if not f.swapped and f.inplace == as_form]
     if not chosen or (as_form and not kind.mutates):
         raise UnsupportedError(f"no function computes this {kind.name}")
@@ -283,7 +283,7 @@ def _build_function(configuration: Configuration, made: _Arguments) -> BuiltCall
 
 
 def _build_module(configuration: Configuration, made: _Arguments) -> BuiltCall | None:
-    for form in forms_of_kind(configuration.kind):
+    for form in (each for each in FORMS if each.kind == configuration.kind):
         signature = parse_signature(form.call)
         taken = signature.parameters.keys()
         # the tensors that the module would hold are weights, each its own

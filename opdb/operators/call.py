@@ -16,7 +16,7 @@ from opdb.capturing import capturing_into, is_capturing, is_hidden
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS
 from opdb.models.inputs import dtype_of, materialize, tensors
-from opdb.operators.encoding import Encoder, NoNotes, generator_on
+from opdb.operators.encoding import Encoder, TensorNotes, generator_on
 from opdb.records import Configuration, Form, Json
 
 
@@ -335,9 +335,8 @@ OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str
 # So small that parameters stay what they were over all the steps of a measurement.
 LEARNING_RATE = 1e-6
 
-# The check that optimizers make before a step, by torch's older and newer names; 2.11 has the
-# newer.
-CAPTURE_CHECKS = ("_cuda_graph_capture_health_check", "_accelerator_graph_capture_health_check")
+# The check that optimizers make before a step.
+CAPTURE_CHECK = "_accelerator_graph_capture_health_check"
 
 # The first step makes the state, the second is like all that follow.
 STEPS_UNTIL_STEADY = 2
@@ -351,15 +350,14 @@ def make_optimizer(kind: str, parameters: Iterable[Tensor]) -> torch.optim.Optim
     """
     made, options = OPTIMIZERS[kind]
     optimizer: Any = made(parameters, lr=LEARNING_RATE, **options)
-    for name in CAPTURE_CHECKS:
-        if (check := getattr(optimizer, name, None)) is not None:
-            setattr(optimizer, name, lambda check=check: None if is_hidden() else check())
+    check = getattr(optimizer, CAPTURE_CHECK)
+    setattr(optimizer, CAPTURE_CHECK, lambda: None if is_hidden() else check())
     return optimizer  # type: ignore[no-any-return]
 
 
 def describe_update(kind: str, parameters: Iterable[Tensor]) -> Configuration:
     """Return the configuration of one step over parameters; their order does not matter."""
-    encoder = Encoder(NoNotes())
+    encoder = Encoder(TensorNotes())
     specs = [encoder.encode(nn.Parameter(p.detach())) for p in parameters]
     inputs: dict[str, Json] = {"params": specs}
     arguments = dict(OPTIMIZERS[kind][1])
@@ -398,8 +396,7 @@ def build_update(configuration: Configuration, device: str, seed: int) -> BuiltU
     except (TypeError, ValueError, KeyError) as error:
         raise UnsupportedError(f"cannot build {configuration.kind}: {error}") from error
     # Its computations on the host (powers of the rates) are constants of a captured graph.
-    for check in CAPTURE_CHECKS:
-        setattr(optimizer, check, lambda: None)
+    setattr(optimizer, CAPTURE_CHECK, lambda: None)
     for _ in range(STEPS_UNTIL_STEADY):
         optimizer.step()
     state = [t for s in optimizer.state.values() for t in s.values() if isinstance(t, Tensor)]

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,10 +20,9 @@ from opdb.kinds import KINDS
 from opdb.kinds.registry import parse_signature
 from opdb.kinds.view import walk
 from opdb.models.inputs import tensors
-from opdb.operators.encoding import Encoder, NoNotes, TensorNotes, encode_constant
+from opdb.operators.encoding import Encoder, TensorNotes, encode_constant
 from opdb.operators.functions import (
     Bound,
-    FunctionForm,
     bind,
     bind_function,
     declared,
@@ -340,10 +339,6 @@ def is_plain(module: nn.Module) -> bool:
     return not (module._forward_hooks or module._forward_pre_hooks)
 
 
-def forms_of_kind(kind: str) -> list[ModuleForm]:
-    return [form for form in FORMS if form.kind == kind]
-
-
 _ATOMS = {type(None), bool, int, float, str}
 
 
@@ -441,8 +436,7 @@ def _is_default(encoded: Json, parameter: inspect.Parameter | None) -> bool:
 # operators by name, from the reviewed table alone
 #
 # `nn.Conv2d`, `torch.nn.Conv2d` and `Conv2d` are one class; `F.conv2d` and
-# `torch.nn.functional.conv2d` one function; a kind's own name (`conv2d`) stands for its function,
-# or its module where it has none.
+# `torch.nn.functional.conv2d` one function.
 
 
 _PREFIXES = {
@@ -475,52 +469,26 @@ class NamedOperator:
 def find_operator(name: str) -> NamedOperator:
     prefix = next((old for old in _PREFIXES if name.startswith(old)), "")
     spelled = _PREFIXES.get(prefix, "") + name.removeprefix(prefix)
-    known = operators()
-    for candidate in (spelled, f"nn.{spelled}"):
-        if candidate in known:
-            return known[candidate]
-    if name in KINDS:
-        return _of_kind(name)
-    raise UnknownNameError("operator", spelled, known)
-
-
-@cache
-def operators() -> Mapping[str, NamedOperator]:
-    """Return every reviewed operator by its name: "nn.Conv2d", "F.conv2d", "torch.cat"."""
-    found = {f"nn.{form.module.__name__}": form for form in reversed(FORMS)}
-    modules = {name: _module(name, form) for name, form in found.items()}
-    return modules | {name: _function(name, form) for name, form in forms_by_name().items()}
-
-
-def _of_kind(kind: str) -> NamedOperator:
-    """Return the function of a kind, or its module where it has none."""
-    known = operators()
-    for name, form in forms_by_name().items():
-        if form.kind == kind and not form.inplace and not form.swapped:
-            return known[name]
-    for each in FORMS:
-        if each.kind == kind:
-            return known[f"nn.{each.module.__name__}"]
-    raise UnknownNameError("operator", kind, known)
-
-
-def _module(name: str, form: ModuleForm) -> NamedOperator:
+    modules = {f"nn.{form.module.__name__}": form for form in FORMS}
+    functions = forms_by_name()
+    if spelled in functions:
+        function = functions[spelled]
+        needed = _needed(function.signature)
+        taken = {n: must for n, must in needed.items() if not n.startswith("_") and n != "out"}
+        return NamedOperator(spelled, "function", function.function, {}, taken)
+    spelled = spelled if spelled in modules else f"nn.{spelled}"
+    if spelled not in modules:
+        raise UnknownNameError("operator", name, [*modules, *functions])
+    form = modules[spelled]
     taken = _needed(parse_signature(form.call))
     constructed = _needed(inspect.signature(form.module.__init__))
     if "kwargs" in constructed:
         # recurrent layers hand what they are given to their base
         constructed = _needed(KINDS[form.kind].signature)
     without = _NOT_CONSTRUCTED | taken.keys()
-    kept = {n: needed for n, needed in constructed.items() if n not in without}
-    return NamedOperator(
-        name, "module", form.module, kept, {n: v for n, v in taken.items() if n not in PACKED}
-    )
-
-
-def _function(name: str, form: FunctionForm) -> NamedOperator:
-    needed = _needed(form.signature)
-    taken = {n: must for n, must in needed.items() if not n.startswith("_") and n != "out"}
-    return NamedOperator(name, "function", form.function, {}, taken)
+    kept = {n: must for n, must in constructed.items() if n not in without}
+    taken = {n: must for n, must in taken.items() if n not in PACKED}
+    return NamedOperator(spelled, "module", form.module, kept, taken)
 
 
 def _needed(signature: inspect.Signature) -> dict[str, bool]:
@@ -579,7 +547,9 @@ def describe_profiled(name: str, args: Mapping[str, Json]) -> Profiled:
         with suppress(UnsupportedError, AttributeError, *_NO_RECORD):
             positional, keywords, unknown = _recorded(schema.arguments, args)
             operator = getattr(torch.ops.aten, function)
-            return Profiled(describe_function(operator, positional, keywords, NoNotes()), unknown)
+            return Profiled(
+                describe_function(operator, positional, keywords, TensorNotes()), unknown
+            )
     raise UnsupportedError(f"no registered operator for {name}")
 
 

@@ -6,7 +6,7 @@ import enum
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,20 +26,11 @@ _MEMORY_FORMATS = {
 _PYTHON_DTYPES = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 
-class TensorNotes(Protocol):
-    """Say what the watcher of a model knows of a tensor."""
+class TensorNotes:
+    """What the watcher of a model knows of a tensor: here nothing but that parameters are weights.
 
-    def values(self, tensor: Tensor) -> Json | None: ...
-
-    def is_weight(self, tensor: Tensor) -> bool: ...
-
-    def needs_gradient(self, tensor: Tensor) -> bool | None:
-        """Return whether the tensor needs a gradient; None where no gradients are taken."""
-        ...
-
-
-class NoNotes:
-    """Know nothing but that parameters are weights."""
+    `needs_gradient` is None where no gradients are taken.
+    """
 
     def values(self, tensor: Tensor) -> Json | None:
         return None

@@ -498,7 +498,11 @@ def declared(kind: Kind) -> Iterator[tuple[str, str, str]]:
 
 
 @cache
-def _table() -> Mapping[str, Mapping[str, FunctionForm]]:
+def function_forms() -> Mapping[str, Mapping[str, FunctionForm]]:
+    """Return each kind's functions by their names in the table, the one that `build` calls first.
+
+    Getters are among them, and functions that no user calls ("C._pad").
+    """
     table: dict[str, dict[str, FunctionForm]] = {}
     for kind in KINDS.values():
         forms = table[kind.name] = {}
@@ -511,17 +515,11 @@ def _table() -> Mapping[str, Mapping[str, FunctionForm]]:
 
 
 @cache
-def forms_by_kind() -> Mapping[str, tuple[FunctionForm, ...]]:
-    """Return each kind's functions, the one that `build` calls first."""
-    return {kind: tuple(forms.values()) for kind, forms in _table().items()}
-
-
-@cache
 def forms_by_name() -> Mapping[str, FunctionForm]:
     """Return each callable by its name in the table, "torch.cat"; getters are not calls."""
     return {
         name: form
-        for forms in _table().values()
+        for forms in function_forms().values()
         for name, form in forms.items()
         if not name.startswith("C.") and callable(form.function)
     }
@@ -530,8 +528,8 @@ def forms_by_name() -> Mapping[str, FunctionForm]:
 @cache
 def forms_by_function() -> Mapping[Callable[..., Any], FunctionForm]:
     found: dict[Callable[..., Any], FunctionForm] = {}
-    for forms in forms_by_kind().values():
-        for form in forms:
+    for forms in function_forms().values():
+        for form in forms.values():
             earlier = found.setdefault(form.function, form)
             if earlier.kind != form.kind:
                 raise ValueError(f"{form.function} is both {earlier.kind} and {form.kind}")

@@ -13,7 +13,7 @@ from torch import nn
 from opdb.bench.session import Platform, detect
 from opdb.cli import main
 from opdb.errors import CannotMeasureError
-from opdb.operators import NoNotes, describe_module
+from opdb.operators import TensorNotes, describe_module
 from opdb.store import Store, open_store
 from opdb.studies.roofline import counters as ncu
 from opdb.studies.roofline.counters import counters_of, definition
@@ -42,7 +42,7 @@ def profiled(
 ) -> Any:
     """Return what counters see of one call of a module."""
     dtype = next(module.parameters()).dtype
-    call = describe_module(module, (torch.empty(*shape, dtype=dtype),), {}, NoNotes())
+    call = describe_module(module, (torch.empty(*shape, dtype=dtype),), {}, TensorNotes())
     chosen = definition(tool.known_metrics())
     missing = profile_calls(store, platform, tool, chosen, [call])
     if missing and "ERR_NVGPUCTRPERM" in str(missing):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from opdb.errors import UnsupportedError
-from opdb.operators import NoNotes, build, describe_module
+from opdb.operators import TensorNotes, build, describe_module
 from tests.operators.calls import CALLS, MODULES, Tensors
 from tests.operators.test_packed import LAYERS, described, packed
 from tests.operators.test_round_trip import facts
@@ -26,7 +26,7 @@ def test_a_function_runs(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_runs(name: str) -> None:
     module, inputs = MODULES[name]()
-    configuration = describe_module(module.eval(), inputs, {}, NoNotes())
+    configuration = describe_module(module.eval(), inputs, {}, TensorNotes())
     try:
         built = build(configuration, form="module", device="cuda")
     except UnsupportedError:

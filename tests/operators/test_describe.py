@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS, get_kind
 from opdb.operators import (
-    NoNotes,
+    TensorNotes,
     build,
     describe_module,
     is_operator_module,
@@ -54,7 +54,7 @@ def test_equal_calls_are_one_configuration(name: str) -> None:
 def test_a_module_and_a_function_are_one_configuration() -> None:
     conv = nn.Conv2d(6, 4, 3, stride=2, padding=1)
     function = one(lambda: F.conv2d(X, conv.weight, conv.bias, (2, 2), 1))
-    assert describe_module(conv, (X,), {}, NoNotes()) == function
+    assert describe_module(conv, (X,), {}, TensorNotes()) == function
     other = one(lambda: F.conv2d(X, conv.weight.detach(), conv.bias, 2, 1))
     assert "role" not in other.inputs["weight"]
 
@@ -103,13 +103,13 @@ def test_every_kind_can_be_described() -> None:
     from opdb.kinds.fused import NAME as FUSED
     from opdb.operators.build import SPECIAL
     from opdb.operators.call import OPTIMIZERS
-    from opdb.operators.describe import forms_of_kind
-    from opdb.operators.functions import forms_by_kind
+    from opdb.operators.describe import FORMS
+    from opdb.operators.functions import function_forms
 
     orphans = [
         name
         for name in KINDS
-        if not forms_by_kind().get(name) and not forms_of_kind(name)
+        if not function_forms()[name] and not any(form.kind == name for form in FORMS)
         if name not in SPECIAL and name not in OPTIMIZERS
         if name not in (FUSED, ENTRY)  # a compiler makes these, no call
     ]

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import (
 )
 
 from opdb.kinds import get_kind
-from opdb.operators import NoNotes, describe_module
+from opdb.operators import TensorNotes, describe_module
 from tests.kinds.test_backward import without_input_gradients
 from tests.operators.watching import watch
 
@@ -171,7 +171,7 @@ def test_modules(name: str) -> None:
     module = module.to("meta").train()
     pairs = {id(t): t.to("meta") for t in inputs}
     args = tuple(pairs[id(t)] for t in inputs)
-    configuration = describe_module(module, args, {}, NoNotes())
+    configuration = describe_module(module, args, {}, TensorNotes())
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:
         module(*args)
@@ -233,7 +233,7 @@ def test_modules_backward(name: str, needed: bool) -> None:
     if name in STATES:  # without a state the first step has no gradient to pass on
         args = (*args, STATES[name])
         leaves += torch.utils._pytree.tree_leaves(STATES[name])
-    configuration = describe_module(module, args, {}, NoNotes())
+    configuration = describe_module(module, args, {}, TensorNotes())
     counted = counted_backward(module(*args), leaves)
     if not needed:
         configuration = without_input_gradients(configuration)

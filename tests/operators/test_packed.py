@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from opdb.kinds import get_kind
 from opdb.models.inputs import tensors
-from opdb.operators import NoNotes, build, describe_module
+from opdb.operators import TensorNotes, build, describe_module
 from opdb.records import Configuration
 from tests.operators.watching import Weights, watch
 
@@ -35,7 +35,7 @@ LAYERS: dict[str, nn.RNNBase] = {
 
 
 def described(layer: nn.Module, *args: Any) -> Configuration:
-    return describe_module(layer.eval(), args, {}, NoNotes())
+    return describe_module(layer.eval(), args, {}, TensorNotes())
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from opdb.kinds import KINDS
-from opdb.operators import NoNotes, describe_module
-from opdb.operators.functions import FunctionForm, forms_by_kind, forms_by_name
+from opdb.operators import TensorNotes, describe_module
+from opdb.operators.functions import FunctionForm, forms_by_name, function_forms
 from tests.operators.calls import CALLS, MODULES, Tensors
 from tests.operators.watching import watch
 
@@ -23,9 +23,9 @@ FILE = Path(__file__).parents[1] / "data" / "operators.json"
 def callables() -> dict[str, list[str]]:
     """Return each kind's callables in order, the one that `build` calls first."""
     names = {id(form): name for name, form in forms_by_name().items()}
-    found = forms_by_kind()
+    found = function_forms()
     return {
-        kind: [_spelled(kind, form, names) for form in found[kind]]
+        kind: [_spelled(kind, form, names) for form in found[kind].values()]
         for kind in sorted(KINDS)
         if found.get(kind)
     }
@@ -47,7 +47,9 @@ def keys() -> dict[str, list[str]]:
     for name, make in MODULES.items():
         module, inputs = make()
         modes = (module.train(training) for training in (False, True))
-        found[f"nn.{name}"] = [describe_module(m, inputs, {}, NoNotes()).key[:12] for m in modes]
+        found[f"nn.{name}"] = [
+            describe_module(m, inputs, {}, TensorNotes()).key[:12] for m in modes
+        ]
     return found
 
 

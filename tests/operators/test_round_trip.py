@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opdb.kinds import get_kind, numel
-from opdb.operators import NoNotes, build, describe_module, is_operator_module, materialize
+from opdb.operators import TensorNotes, build, describe_module, is_operator_module, materialize
 from opdb.records import Configuration, Json
 from tests.operators.calls import CALLS, MODULES, Tensors
 from tests.operators.watching import Watcher, Weights, watch
@@ -35,7 +35,7 @@ def facts(value: Any) -> list[tuple[list[int], torch.dtype]]:
 def test_a_function_comes_back(name: str) -> None:
     torch.manual_seed(0)
     t = Tensors()
-    watcher = Watcher(NoNotes())
+    watcher = Watcher(TensorNotes())
     with torch.no_grad(), watcher:
         result = CALLS[name](t)
     configuration = watcher.seen[-1]
@@ -68,7 +68,7 @@ def test_a_module_comes_back_with_its_values(name: str, training: bool) -> None:
     module, inputs = MODULES[name]()
     module.train(training)
     assert is_operator_module(module)
-    configuration = describe_module(module, inputs, {}, NoNotes())
+    configuration = describe_module(module, inputs, {}, TensorNotes())
     read = Configuration.from_json(configuration.json)
     form = None if name.startswith("Upsampling") else "module"
     built = build(read, form=form)  # type: ignore[arg-type]

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from opdb.operators import NoNotes, describe_function, is_metadata
+from opdb.operators import TensorNotes, describe_function, is_metadata
 from opdb.records import Configuration, Json
 
 
-class Weights:
+class Weights(TensorNotes):
     """Know these tensors as weights, and the value classes of those."""
 
     def __init__(self, weights: list[Tensor], classes: dict[int, Json] | None = None) -> None:
@@ -26,14 +26,11 @@ class Weights:
     def is_weight(self, tensor: Tensor) -> bool:
         return id(tensor) in self.weights or isinstance(tensor, nn.Parameter)
 
-    def needs_gradient(self, tensor: Tensor) -> bool | None:
-        return None
-
 
 class Watcher(TorchFunctionMode):
     """Keep the configuration of each outermost torch function called."""
 
-    def __init__(self, notes: Weights | NoNotes) -> None:
+    def __init__(self, notes: TensorNotes) -> None:
         super().__init__()
         self.notes = notes
         self.seen: list[Configuration] = []
@@ -46,9 +43,9 @@ class Watcher(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def watch(call: Callable[[], Any], notes: Weights | NoNotes | None = None) -> list[Configuration]:
+def watch(call: Callable[[], Any], notes: TensorNotes | None = None) -> list[Configuration]:
     """Run a call and return the configurations of the functions it called."""
-    watcher = Watcher(notes or NoNotes())
+    watcher = Watcher(notes or TensorNotes())
     with torch.no_grad(), watcher:
         call()
     return watcher.seen

@@ -205,7 +205,7 @@ def declared() -> Iterator[None]:
     exec(example("opdb/kinds/elementwise.py"), vars(elementwise).copy())
     yield
     for name in set(KINDS) - before:
-        del registry._kinds[name]
+        del registry.KINDS[name]
     declarations.clear()
 
 

@@ -17,9 +17,9 @@ INSTALL = "on Debian and Ubuntu, sudo apt install g++ python3-dev"
 INSTALL_TRITON = "pip install triton"
 
 
+# For each device the language that kernels or their launchers are compiled from, the variable that
+# names its compiler, and what is looked for without it.
 _COMPILERS = {"cpu": ("C++", "CXX", ("g++",)), "cuda": ("C", "CC", ("clang", "gcc"))}
-"""For each device the language that kernels or their launchers are compiled from, the variable that
-names its compiler, and what is looked for without it."""
 
 
 def lacking(device: str) -> tuple[list[str], list[str]]:
@@ -40,11 +40,11 @@ def lacking(device: str) -> tuple[list[str], list[str]]:
 
 # Environment variables that keep torch from compiling or tracing anything, and it does not say so.
 
+# With one of its switches a part of torch returns the model as it is.
 SWITCHES: Mapping[str, Sequence[str]] = {
     "torch.compile": ("TORCHDYNAMO_DISABLE=1", "TORCH_COMPILE_DISABLE=1"),
     "torch.jit": ("PYTORCH_JIT=0",),
 }
-"""With one of its switches a part of torch returns the model as it is."""
 
 
 def check_works(part: str) -> None:

@@ -140,9 +140,9 @@ def _beyond(node: Node) -> UnsupportedError:
     return UnsupportedError(f"{node.target} looks beyond the tensor that it reads")
 
 
-def _check_reach(node: Node) -> None:
+def _check_reach(node: Any) -> None:
     """Check a strided view: it stays within whatever the tensor that it views is a view of."""
-    viewed, sizes, strides, *offset = _args(node)
+    viewed, sizes, strides, *offset = node.args
     start = int(offset[0] or 0) if offset else 0
     pairs = list(zip(sizes, strides, strict=True))
     reach = start + sum((n - 1) * s for n, s in pairs)
@@ -160,9 +160,9 @@ def _held(value: Any) -> int:
     return held
 
 
-def _check_attention(node: Node) -> None:
+def _check_attention(node: Any) -> None:
     """Check that queries, keys, values and a mask belong together."""
-    given = [_sizes(a) for a in (*_args(node), *node.kwargs.values()) if _is_tensor(a)]
+    given = [_sizes(a) for a in (*node.args, *node.kwargs.values()) if _is_tensor(a)]
     query, key, value, *masks = given
     together = query[0] == key[0] and query[-1] == key[-1] and key[:-1] == value[:-1]
     scores = (*query[:-1], key[-2])
@@ -182,13 +182,9 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Node) and isinstance(value.meta["val"], torch.Tensor)
 
 
-def _args(node: Node) -> tuple[Any, ...]:
-    return node.args
-
-
-def _indices(name: str, node: Node) -> Iterator[tuple[Node, int]]:
+def _indices(name: str, node: Any) -> Iterator[tuple[Node, int]]:
     """Yield the whole-numbered indices that a node is given, each with the size they are below."""
-    args = _args(node)
+    args = node.args
     if name == "embedding":
         table, index = args[:2]
         yield index, table.meta["val"].shape[0]
@@ -205,13 +201,13 @@ def _indices(name: str, node: Node) -> Iterator[tuple[Node, int]]:
             place += index.meta["val"].dim() if mask else 1
 
 
-def _range_of_given(index: Node, ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def _range_of_given(index: Any, ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Return from where to below what indices are that are an input, seen another way perhaps.
 
     Of what is computed from inputs nothing is known: (0, 0).
     """
     while index.op == "call_function" and packet({"op": str(index.target)}) in _VIEWS:
-        index = _args(index)[0]
+        index = index.args[0]
     if index.op != "placeholder":
         return 0, 0
     return ranges[int(index.name.removeprefix("input_"))]

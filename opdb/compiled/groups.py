@@ -21,6 +21,7 @@ from opdb.compiled.inductor import (
     Lowered,
     Outside,
     PassItem,
+    cause_of,
     steps_of_pass,
 )
 from opdb.errors import InputError, NotCompiledError, OpdbError, UnsupportedError
@@ -35,14 +36,14 @@ from opdb.spec import ModelSpec
 NOT_FUSED = " (compiled)"
 BETWEEN = " (between compiled graphs)"
 
+# Operators between graphs that most often give the device nothing to do.
 _FREE = words(
     "view detach alias as_strided t transpose permute select slice reshape unsqueeze squeeze "
     "expand empty empty_strided empty_like lift_fresh result_type contiguous to unbind split"
 )
-"""Operators between graphs that most often give the device nothing to do."""
 
+# An operator's name and the shape of its first input.
 _CallSite = tuple[str, tuple[tuple[int, ...], ...]]
-"""An operator's name and the shape of its first input."""
 
 
 def harvest_compiled(request: ModelSpec, workload: Workload, device: str, slug: str) -> Workload:
@@ -96,12 +97,12 @@ def _entry(weights: int) -> Configuration:
 def _steps(loaded: LoadedModel) -> Sequence[PassItem]:
     try:
         return steps_of_pass(loaded.module, loaded.args, loaded.kwargs)
-    except NotCompiledError as error:
-        raise NotCompiledError(f"{loaded.name!r} is not compiled: {error}") from error
-    except OpdbError:
-        raise
     except ANY_FAILURE as error:  # a compiler's inside may raise anything
-        cause = getattr(error, "inner_exception", None) or error
+        cause = cause_of(error)
+        if isinstance(cause, NotCompiledError):
+            raise NotCompiledError(f"{loaded.name!r} is not compiled: {cause}") from error
+        if isinstance(cause, OpdbError):
+            raise cause from error
         raise ModelFailureError(f"{loaded.name!r} is not compiled: {one_line(cause)}") from error
 
 
@@ -131,31 +132,26 @@ def _own_calls(outside: Sequence[Outside], workload: Workload) -> Iterator[Call 
 
 # From a graph that a compiler fused to the calls it is made of: fused groups, each by itself.
 
+# Operators whose output has the value class of their first argument.
 _KEEPS_VALUES = words(
     "view reshape permute unsqueeze squeeze expand slice select transpose t clone alias getitem "
     "_low_memory_max_pool_with_offsets _low_memory_max_pool2d_with_offsets "
     "max_pool2d_with_indices convert_element_type _unsafe_view"
 )
-"""Operators whose output has the value class of their first argument."""
 
 _VIEWS = words("view reshape permute unsqueeze squeeze expand slice select transpose t alias")
+# Operators that may give their first argument anew, or parts of it, and compute nothing.
 _SPLITS = words("split split_with_sizes unbind")
-"""Operators that may give their first argument anew, or parts of it, and compute nothing."""
 
+# Operators that reach into their first argument by indices.
 _INDEXING = words(
     "embedding index _unsafe_index gather index_select index_put index_add "
     "index_copy scatter scatter_add scatter_reduce"
 )
-"""Operators that reach into their first argument by indices."""
 
 
-@dataclass
-class _Root:
-    """A node whose value a group gives, into a buffer; `copied`: as a copy of the value."""
-
-    node: Node
-    buffer: str
-    copied: bool = False
+# A node whose value a group gives, the buffer that it gives it into, and whether as a copy.
+_Root = tuple[Node, str, bool]
 
 
 def fused_calls(lowered: Lowered) -> tuple[list[Configuration], Counter[str]]:
@@ -216,7 +212,7 @@ class _Reader:
                 self._first[name] = node
         self._before = dict(self._copied_concatenations())
         self._first |= {name: node for node, name in self._before.items()}
-        self._extern = {n for k in lowered.kernels if k.sort == EXTERN for n in k.writes}
+        self.extern = {n for k in lowered.kernels if k.sort == EXTERN for n in k.writes}
         self._parts = dict(self._concatenated())
 
     def configuration(self, kernels: Sequence[Kernel]) -> Configuration:
@@ -231,13 +227,14 @@ class _Reader:
             raise UnsupportedError("a tensor changed in place")
         walk = _Walk(self, own, reads)
         roots = list(self._roots(kernels))
-        outputs = [walk.output(root) for root in roots]
+        outputs = [walk.output(*root) for root in roots]
         read = {name for kernel in kernels for name in kernel.reads}
-        for place, root in enumerate(roots):
-            if not root.copied and self._is_written_alone(root, read):
+        for place, (node, buffer, copied) in enumerate(roots):
+            computed_anew = buffer not in read and self.buffer(node) in (None, buffer)
+            if computed_anew and not copied:
                 outputs[place] = walk.apart(outputs[place])
         if not outputs:
-            raise UnsupportedError(f"{self._named(kernels)}: it gives no node's value")
+            raise UnsupportedError("a kernel that gives no node's value")
         parameters: dict[str, Json] = {"nodes": walk.nodes, "outputs": outputs}
         if any(packet(n) == "convolution" for n in walk.nodes):
             walk.without_steps({name for kernel in kernels for name in kernel.stepless})
@@ -246,33 +243,28 @@ class _Reader:
         walk.bound()
         return Configuration(NAME, parameters, {"inputs": walk.inputs})
 
-    def _named(self, kernels: Sequence[Kernel]) -> str:
-        names = [name for kernel in kernels for name in kernel.writes]
-        return ", ".join(str(self._first[n].target) if n in self._first else n for n in names)
-
     def _roots(self, kernels: Sequence[Kernel]) -> Iterator[_Root]:
         """Yield what a group gives to others, each value first as itself, then as copies."""
         own = {name for kernel in kernels for name in kernel.writes}
         outside = {n for k in self._lowered.kernels if k not in kernels for n in k.reads}
+        wanted = {**self._lowered.outputs, **self._parts}
         given: set[Node] = set()
-        copies: list[_Root] = []
+        copies: list[tuple[Node, str]] = []
         for name in (n for kernel in kernels for n in kernel.writes):
             if name in self._first:
-                if name in outside or name in self._lowered.outputs or name in self._parts:
+                if name in outside or name in wanted:
                     given.add(self._first[name])
-                    yield _Root(self._first[name], name)
-            elif name in self._parts:
-                copies.append(_Root(self._parts[name], name, copied=True))
-            elif name in self._lowered.outputs:
-                copies.append(_Root(self._lowered.outputs[name], name, copied=True))
+                    yield self._first[name], name, False
+            elif name in wanted:
+                copies.append((wanted[name], name))
             elif name in self._lowered.aliases:
                 raise UnsupportedError("a tensor changed in place")
-        for root in copies:
-            inner = self.buffer(root.node)
-            first = root.node not in given and (inner is None or inner in own)
-            first = first and root.node.op == "call_function" and not _is_view(root.node)
-            given.add(root.node)
-            yield _Root(root.node, root.buffer, copied=not first)
+        for node, name in copies:
+            inner = self.buffer(node)
+            first = node not in given and (inner is None or inner in own)
+            first = first and node.op == "call_function" and not _is_view(node)
+            given.add(node)
+            yield node, name, not first
 
     def _copied_concatenations(self) -> Iterator[tuple[Node, str]]:
         """Yield concatenations that are copied into another layout, with what they are copied from.
@@ -309,10 +301,6 @@ class _Reader:
         allocates = Kernel(NOTHING, frozenset(), (name,))
         return any(name in {*k.reads, *k.writes} for k in between if k != allocates)
 
-    def _is_written_alone(self, root: _Root, read: set[str]) -> bool:
-        """Return whether what a group gives is computed anew by the rest of it, not read."""
-        return root.buffer not in read and self.buffer(root.node) in (None, root.buffer)
-
     def _concatenated(self) -> Iterator[tuple[str, Node]]:
         """Yield the buffers that are parts of a concatenation, each with the node it is a copy of.
 
@@ -339,7 +327,7 @@ class _Reader:
         if self._before.get(node) in reads:
             return True
         name = self.buffer(node)
-        return name is not None and name not in own and (name in reads or self.is_extern(name))
+        return name is not None and name not in own and (name in reads or name in self.extern)
 
     def spec(self, node: Node, reads: set[str]) -> tuple[str, dict[str, Json]]:
         """Return the buffer that holds a node's value for a group that reads these, and its spec.
@@ -365,9 +353,6 @@ class _Reader:
     def buffer(self, node: Node) -> str | None:
         """Return the buffer that a node's value fills; None where it fills none."""
         return self._lowered.buffers.get(node)
-
-    def is_extern(self, buffer: str) -> bool:
-        return buffer in self._extern
 
     def layout(self, buffer: str) -> Json | None:
         """Return how a buffer lies; None for contiguous, or where it is a part of another."""
@@ -443,7 +428,7 @@ class _Walk:
     def _laid_out(self, node: Node, found: Json) -> Json:
         """Return what stands for a view that lies in memory of its own, which the group writes."""
         name = self.reader.buffer(node)
-        if name not in self.own or self.reader.is_extern(name) or not _is_view(node):
+        if name not in self.own or name in self.reader.extern or not _is_view(node):
             return found
         return self._copy(found, list(node.meta["val"].shape), self.reader.layout(name))
 
@@ -489,16 +474,16 @@ class _Walk:
             self.inputs.append(spec)
         return self._known[name]
 
-    def output(self, root: _Root) -> Json:
+    def output(self, node: Node, buffer: str, copied: bool) -> Json:
         """Return what stands for a value that the group gives."""
-        if root.copied:
-            self._skip_copies(root.node)
-        found = self.reference(root.node)
-        if root.copied or "input" in found:
-            shape = list(root.node.meta["val"].shape)
+        if copied:
+            self._skip_copies(node)
+        found = self.reference(node)
+        if copied or "input" in found:
+            shape = list(node.meta["val"].shape)
             found = self._node({"op": "aten.clone.default", "args": [found], "shape": shape})
-        output = {**found, "dtype": dtype_name(root.node.meta["val"].dtype)}
-        layout = self.reader.layout(root.buffer)
+        output = {**found, "dtype": dtype_name(node.meta["val"].dtype)}
+        layout = self.reader.layout(buffer)
         return output if layout is None else {**output, "layout": layout}
 
     def apart(self, output: Json) -> Json:

@@ -19,6 +19,7 @@ from functools import cache
 from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -27,20 +28,17 @@ from torch.fx.node import Node
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from opdb.compiled import check_works, lacking
-from opdb.errors import CannotMeasureError, NotCompiledError, OpdbError
+from opdb.errors import CannotMeasureError, NotCompiledError
 
 NO_REASON = "dynamo does not say why"
+# Passes after which a model that still captures something is taken to do so in every pass.
 PASSES = 20
-"""Passes after which a model that still captures something is taken to do so in every pass."""
+# Matches dynamo's reason for a function that it compiled again and again and gave up.
 _TOO_OFTEN = re.compile(r"recompile.limit|cache_size_limit")
-"""Matches dynamo's reason for a function that it compiled again and again and gave up."""
+# Loggers that warn of graph breaks, of recompiling, and, without a GPU, of the lack of one.
 _WARNING = ("torch._dynamo", "torch.utils.cpp_extension")
-"""Loggers that warn of graph breaks, of recompiling, and, without a GPU, of the lack of one."""
+# Matches the address of an object in a reason, which differs from process to process.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""Matches the address of an object in a reason, which differs from process to process."""
-
-_BRANCHES = ("generic_jump", "Data-dependent branching")
-"""Beginnings of dynamo's reasons for a branch that it cannot take, by version."""
 
 
 @dataclass(frozen=True)
@@ -207,28 +205,26 @@ def counted(what: str) -> Counter[str]:
 def in_short(reason: str) -> str:
     """Return the title of a reason, in one line."""
     title = next((line.strip() for line in reason.splitlines() if line.strip()), NO_REASON)
-    if title.startswith(_BRANCHES):
-        return "a branch depends on a tensor's value"
     return _ADDRESS.sub("", title)
 
 
+# A compiled graph; it takes its inputs as a list, which it may empty.
 Compiled = Callable[[list[Any]], Sequence[Any]]
-"""A compiled graph; it takes its inputs as a list, which it may empty."""
 
+# Sizes, strides in elements, and the type of what lies there.
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
-"""Sizes, strides in elements, and the type of what lies there."""
 
+# Beginnings of the profiler's names of compiled graphs, which end with a number, and operators.
 _INSIDE, _ATEN = "opdb: compiled graph ", "aten::"
-"""Beginnings of the profiler's names of compiled graphs, which end with a number, and operators."""
 
+# The variable that silences the profiler's library, which reads it when it is first used.
 _QUIET = ("KINETO_LOG_LEVEL", "99")
-"""The variable that silences the profiler's library, which reads it when it is first used."""
 
+# Error numbers that mean that nothing can be written to a disk.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""Error numbers that mean that nothing can be written to a disk."""
 
+# Passes after the first that may still compile something.
 SETTLING_PASSES = 4
-"""Passes after the first that may still compile something."""
 
 GENERATED, EXTERN, NOTHING = "generated", "extern", "nothing"
 
@@ -283,8 +279,8 @@ class Outside:
     shapes: tuple[tuple[int, ...], ...]
 
 
+# The next step of a pass under torch.compile: a compiled graph, or an operator outside all.
 PassItem = Lowered | Outside
-"""The next step of a pass under torch.compile: a compiled graph, or an operator outside all."""
 
 
 def steps_of_pass(
@@ -298,7 +294,7 @@ def steps_of_pass(
 
     Raises:
         CannotMeasureError: this version of torch does not show it, or the environment
-            switches torch.compile off.
+            switches torch.compile off. Dynamo wraps what is raised while it compiles: `cause_of`.
         NotCompiledError: each pass is compiled anew.
     """
     made: list[Lowered] = []
@@ -323,10 +319,6 @@ def steps_of_pass(
             run = torch.compile(module, backend=backend, dynamic=False)
             run(*args, **kwargs)
             return _settled(lambda: run(*args, **kwargs), made)
-    except Exception as error:  # dynamo wraps whatever a backend raises
-        if isinstance(cause := getattr(error, "inner_exception", None), OpdbError):
-            raise cause from error
-        raise
     finally:
         torch.compiler.reset()
 
@@ -364,20 +356,18 @@ def _steps(events: Iterable[Any], made: Sequence[Lowered]) -> Iterator[PassItem]
             yield Outside(event.name, tuple(tuple(shape) for shape in event.input_shapes))
 
 
-def cause_of(error: Exception) -> Exception:
+def cause_of(error: BaseException) -> BaseException:
     """Return what was raised inside of a compiler; dynamo and inductor wrap it."""
     return getattr(error, "inner_exception", None) or error
 
 
-def no_room(error: Exception) -> str | None:
+def no_room(error: BaseException) -> str | None:
     """Return why nothing can be written to a disk, where that is what went wrong.
 
-    A compiler that inductor runs says so in its own words.
+    A compiler that inductor runs says so in the system's words, as an OSError does.
     """
-    cause = cause_of(error)
-    if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
-        return cause.strerror
-    return next((why for why in map(os.strerror, _NO_ROOM) if why in str(cause)), None)
+    said = str(cause_of(error))
+    return next((why for why in map(os.strerror, _NO_ROOM) if why in said), None)
 
 
 def check_compiles(device: str) -> None:
@@ -411,26 +401,21 @@ def silent_tuning() -> Iterator[None]:
     """
     from torch._inductor import select_algorithm
 
-    silent = {"PRINT_AUTOTUNE": False, "_log_autotune_choices_stats": lambda *_: None}
-    previous = {name: getattr(select_algorithm, name, None) for name in silent}
     log = logging.getLogger(select_algorithm.__name__)
     level = log.level
+    log.setLevel(logging.CRITICAL)
+    silent: dict[str, Any] = {
+        "PRINT_AUTOTUNE": False,
+        "_log_autotune_choices_stats": lambda *_: None,
+    }
     try:
-        for name, value in silent.items():
-            if previous[name] is not None:
-                setattr(select_algorithm, name, value)
-        log.setLevel(logging.CRITICAL)
-        yield
+        with patch.multiple(select_algorithm, create=True, **silent):
+            yield
     finally:
         log.setLevel(level)
-        for name, value in previous.items():
-            if value is not None:
-                setattr(select_algorithm, name, value)
 
 
-def compiled(
-    graph: GraphModule, inputs: Sequence[Tensor], *, layout_optimized: bool | None = None
-) -> Compiled:
+def compiled(graph: GraphModule, inputs: Sequence[Tensor], *, layout_optimized: bool) -> Compiled:
     """Compile a graph of aten operators, as it stands, for the device of its inputs.
 
     Raises:
@@ -489,11 +474,9 @@ def keep_layouts(returned: Node, outputs: int) -> None:
 
 
 @contextmanager
-def _layouts(optimized: bool | None) -> Iterator[None]:
-    """Have convolutions brought to channels last, or not; None: as inductor decides for a graph."""
-    switches: dict[str, bool] = {}
-    if optimized is not None:
-        switches = {"layout_optimization": optimized, "force_layout_optimization": optimized}
+def _layouts(optimized: bool) -> Iterator[None]:
+    """Have convolutions brought to channels last, or not."""
+    switches = {"layout_optimization": optimized, "force_layout_optimization": optimized}
     with _inductor().config.patch(switches):
         yield
 

@@ -257,7 +257,8 @@ def database_and_disk(url: str | None) -> Iterator[Finding]:
     try:
         location = database.as_url(url) if url else database.default_url()
         named, file = database.shown(location), database.file_of(location)
-        if database.may_write(location):
+        database.connect(location, create=False).dispose()
+        if file is None or not database.read_only(file):
             yield Finding("database", named)
         else:
             advice = "Get the right to write it, or name another with --db."

@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 24_426, "lines": 45_996, "files": 138},
+    "core": {"statements": 24_314, "lines": 45_818, "files": 137},
     "studies": {"statements": 4_368, "lines": 8_218, "files": 20},
-    "tests": {"lines": 31_878, "files": 267},
+    "tests": {"lines": 31_805, "files": 267},
     "benchmarks": {"lines": 2_489, "files": 10},
 }
 

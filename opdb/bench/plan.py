@@ -8,7 +8,7 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from opdb.algorithms.names import Algorithm
 from opdb.bench.session import current_settings
@@ -29,7 +29,7 @@ from opdb.records import (
     Role,
     Weights,
 )
-from opdb.store import ConfigurationFilter, Store, VisitFilter
+from opdb.store import Store
 
 ROUNDS = 2
 """Good visits wanted of a configuration of no model: two in different random rounds beat one long
@@ -166,8 +166,9 @@ def weight_states(
     if unknown := store.workloads_of_unknown_size():
         store.save_touched_bytes({workload.key: touched_bytes(workload) for workload in unknown})
     weighty = [c.key for c in ordered if weight_bytes(c)]
-    hot = store.called_in(weighty, ("at most", resident))
-    cold = store.called_in(weighty, ("above", resident))
+    touched = store.touched_by(weighty)
+    hot = {key for key, (least, _) in touched.items() if least <= resident}
+    cold = {key for key, (_, most) in touched.items() if most > resident}
     return {
         c: (STATES if c.key in cold else ("hot",)) if c.key in hot else ("cold",) for c in ordered
     }
@@ -365,8 +366,9 @@ class Benched:
         """Return what may be visited, with the states of its weights; of these keys, if given."""
         request = self.request
         called = request.configurations is None
-        given = ConfigurationFilter(request.kinds, keys, called=called, device=self.board.device)
-        found = self.store.configurations_among(given)
+        found = self.store.configurations_among(
+            request.kinds, keys, called=called, device=self.board.device
+        )
         if keys is None:
             found = [c for c in found if c.key not in self._between]
         return weight_states(self.store, found, request.resident_bytes)
@@ -381,10 +383,15 @@ class Benched:
     ) -> VisitCounts:
         """Return the visits of a sort; with `here`, those of this board whatever is requested."""
         board = self.board.uuid if here or self.request.this_board else None
-        sort = VisitFilter(self.board.device, board, role, weights)
-        keys = [c.key for c in configurations]
-        rejected = self.store.outcomes(sort, keys, rejected=True)
-        return VisitCounts(self.settings, self.store.outcomes(sort, keys), rejected)
+        count = partial(
+            self.store.outcomes,
+            self.board.device,
+            [c.key for c in configurations],
+            board=board,
+            role=role,
+            weights=weights,
+        )
+        return VisitCounts(self.settings, count(), count(rejected=True))
 
     @cached_property
     def _between(self) -> set[str]:
@@ -418,9 +425,9 @@ class Benched:
 
     @cached_property
     def costs(self) -> list[Cost]:
-        kinds = self.request.kinds
-        asked = ConfigurationFilter(kinds, self.request.configurations)
-        return self._costs_of(self.store.configurations_among(asked))
+        request = self.request
+        asked = self.store.configurations_among(request.kinds, request.configurations)
+        return self._costs_of(asked)
 
     @cached_property
     def calls_of_models(self) -> dict[str, dict[str, int]]:
@@ -445,7 +452,7 @@ class Benched:
         calling, named = set(self.calls_of_models), self.request.workloads
         calls = self.store.calls_in(calling if named is None else calling & set(named))
         keys = set().union(*calls.values())
-        called = self.store.configurations_among(ConfigurationFilter(None, keys))
+        called = self.store.configurations_among(None, keys)
         measured = {cost.configuration: cost for cost in self._costs_of(called)}
         complete = [
             counts

@@ -313,7 +313,7 @@ def _duplicates(
 ) -> Listing:
     found: list[DuplicatePair] = []
     for board in store.boards(predictor.device.slug):
-        if store.outcomes(lazy.store.VisitFilter(board.device, board=board.uuid, role="duplicate")):
+        if store.outcomes(board.device, board=board.uuid, role="duplicate"):
             found += pairs(store.campaigns(board=board.uuid), store.visits(board.uuid))
     if models:
         wanted = {c.key for n in models for w in store.workloads(n) for c in w.occurrences()}

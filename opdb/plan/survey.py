@@ -156,8 +156,8 @@ class Prices:
 def prices(store: Store, device: str) -> Prices:
     """Return what the visits of a configuration took on a device (slug), on each board alone."""
     of_kind: dict[str, list[float]] = defaultdict(list)
-    for each in store.spent(device):
-        of_kind[each.kind].append(each.seconds)
+    for kind, seconds in store.spent(device):
+        of_kind[kind].append(seconds)
     everything = [seconds for some in of_kind.values() for seconds in some]
     if not everything:
         return Prices(NOMINAL_SECONDS, {}, 0)
@@ -206,7 +206,8 @@ def run_seconds(store: Store, device: str, mode: Mode) -> float:
 
     Compiling takes minutes at times: what runs in other modes took says nothing.
     """
-    found = store.run_seconds(device, mode)
+    runs = store.run_states(device=device, mode=mode)
+    found = [run.cost_s for run in runs if run.outcome == "ok"]
     return statistics.median(found) if found else NOMINAL_RUN_SECONDS
 
 

@@ -46,7 +46,7 @@ from opdb.records import (
     RunRatios,
     Workload,
 )
-from opdb.store import MeasuredWorkload, Store
+from opdb.store import MeasuredWorkload, Store, usual_host_s
 from opdb.units import plural
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ class BoardData:
         self._estimator = cache(self._read_estimator)
         self._kernels = cache(store.kernels)
         self._host_seen = cache(store.host_seen)
-        self._usual_host_s = cache(lambda board, kind: self._host_seen(board).usual_s(kind))
+        self._usual_host_s = cache(
+            lambda board, kind: usual_host_s(self._host_seen(board).get(kind, ()))
+        )
         self._pass_of = cache(Pass)
         self.groups = cache(self._read_groups)
         self.measured_in = cache(self._choose_measured)

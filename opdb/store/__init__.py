@@ -6,29 +6,18 @@
 from opdb.store.claims import Claims
 from opdb.store.database import checkout_database, default_url
 from opdb.store.opening import how_to_fill, is_default, open_store, published_devices, take_in
-from opdb.store.rows import Failure, HostSeen, Spent
+from opdb.store.rows import Failure
 from opdb.store.store import MeasuredWorkload, RunState, Store
-from opdb.store.visits import (
-    ConfigurationFilter,
-    Head,
-    Standing,
-    Touched,
-    VisitFilter,
-)
+from opdb.store.visits import Head, Standing, usual_host_s
 
 __all__ = [
     "Claims",
-    "ConfigurationFilter",
     "Failure",
     "Head",
-    "HostSeen",
     "MeasuredWorkload",
     "RunState",
-    "Spent",
     "Standing",
     "Store",
-    "Touched",
-    "VisitFilter",
     "checkout_database",
     "default_url",
     "how_to_fill",
@@ -36,4 +25,5 @@ __all__ = [
     "open_store",
     "published_devices",
     "take_in",
+    "usual_host_s",
 ]

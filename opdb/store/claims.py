@@ -19,7 +19,7 @@ from sqlalchemy import delete, select, update
 
 from opdb.store import schema
 from opdb.store.database import LEASE_S, Claim
-from opdb.store.rows import in_parts, upsert
+from opdb.store.rows import among, upsert
 from opdb.store.store import Store
 
 RENEW_EVERY_S = 60.0
@@ -67,7 +67,8 @@ class Claims:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.give_back(set(self._taken))
+        if self._taken:
+            self.give_back(set(self._taken))
 
     def claim(self, task: str) -> Claim:
         """Return the claim of a task, for what is saved to be checked against."""
@@ -108,9 +109,8 @@ class Claims:
         """Release tasks that are done, or will not be."""
         table = schema.claim
         ours = (table.c.scope == self._scope) & (table.c.worker == self._worker)
-        for some in in_parts(sorted(tasks)):
-            with self._store.writing() as connection:
-                connection.execute(delete(table).where(ours, table.c.task.in_(some)))
+        with self._store.writing() as connection:
+            connection.execute(delete(table).where(ours, among(table.c.task, tasks)))
         self._taken -= set(tasks)
 
     def others(self) -> set[str]:

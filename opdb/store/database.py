@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -35,7 +34,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from opdb.distribution import install, published
 from opdb.errors import ClaimLostError, DatabaseError, NoDatabaseError
-from opdb.store import postgresql, schema
+from opdb.store import schema
 from opdb.store.rows import Codec, NewRow, Record, numbers
 from opdb.store.schema import SCHEMA, metadata, opdb_schema
 from opdb.tables import masked
@@ -104,6 +103,10 @@ _BUSY_TIMEOUT_S = 30.0
 
 _TRIED_S = 0.1
 """How long it waits in one attempt of a writer, which `patiently` repeats."""
+
+_AGREED = 0x6F706462
+"""The advisory lock that every opdb takes to write on PostgreSQL: "opdb" in ASCII."""
+
 _DAMAGED = "it is damaged; restore it, or delete it and import its published sets again"
 
 _EXPLANATIONS = (
@@ -112,6 +115,7 @@ _EXPLANATIONS = (
     ("file is not a database", "it is not an opdb database"),
     ("malformed", _DAMAGED),
     ("database is locked", "another process holds it locked; try again later"),
+    ("lock timeout", "another process holds it locked; try again later"),
     ("unable to open database file", "it cannot be opened; check the path and the permissions"),
     ("disk I/O error", "reading or writing it failed; check the disk"),
     ("FOREIGN KEY", "a row names a configuration, workload or campaign that is not stored"),
@@ -156,7 +160,8 @@ def default_url() -> str:
         return as_url(named)
     folder = None if packaged_folder() else published_folder()
     if folder is None or not os.access(folder, os.W_OK):
-        folder = _user_data_folder()
+        data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+        folder = Path(data, "opdb")
     return as_url(str(folder / FILE_NAME))
 
 
@@ -193,8 +198,6 @@ def parse_url(url: str) -> URL:
             f"{masked(url)!r} is not a database: give a file, sqlite:///FILE or "
             "postgresql+psycopg://…"
         ) from None  # the cause may quote a password
-    if parsed.host is not None and "@" in parsed.host:
-        raise DatabaseError(f"{masked(url)!r} is not a database: write @ in a password as %40")
     if backend not in ("sqlite", "postgresql"):
         raise DatabaseError(f"database {backend!r} is not supported; use sqlite or postgresql")
     return parsed
@@ -217,12 +220,9 @@ def explained(url: str) -> Iterator[None]:
         yield
     except (DBAPIError, sqlite3.Error) as error:  # the latter from outside of a transaction
         message = str(error.orig if isinstance(error, DBAPIError) else error)
-        if parse_url(url).get_backend_name() == "postgresql":
-            explanation = postgresql.explanation(message)
-        else:
-            explanation = next((said for sign, said in _EXPLANATIONS if sign in message), message)
-        explanation = masked(explanation)
-        raise DatabaseError(f"database {shown(url)}: {explanation}") from error
+        first, *_ = [*message.splitlines(), "no reason given"]
+        explanation = next((said for sign, said in _EXPLANATIONS if sign in message), first)
+        raise DatabaseError(f"database {shown(url)}: {masked(explanation)}") from error
 
 
 def connect(url: str, *, create: bool) -> Engine:
@@ -244,38 +244,9 @@ def connect(url: str, *, create: bool) -> Engine:
     return engine
 
 
-def may_write(url: str) -> bool:
-    """Return whether this user may write a database, which is left as it is.
-
-    Raises:
-        NoDatabaseError: there is none yet.
-        DatabaseError: it cannot be reached or read, or is not of this opdb.
-    """
-    file = file_of(url)
-    if file is not None:
-        check_file(file, create=False)
-    engine = _engine(url)
-    try:
-        with explained(url), engine.connect() as connection:
-            is_empty = not _is_current(connection, url)
-            if file is not None:
-                return not read_only(file)
-            return is_empty or postgresql.may_write(connection)
-    finally:
-        engine.dispose()
-
-
 def read_only(file: Path) -> bool:
     """Return whether this user can only read an SQLite file (or cannot write beside it)."""
     return file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
-
-
-def _user_data_folder() -> Path:
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    else:
-        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return base / "opdb"
 
 
 def check_file(file: Path, *, create: bool) -> None:
@@ -300,7 +271,7 @@ def _engine(url: str) -> Engine:
     parsed, file = parse_url(url), file_of(url)
     if parsed.get_backend_name() != "sqlite":
         try:
-            return postgresql.engine(parsed)
+            return _postgresql_engine(parsed)
         except (ImportError, NoSuchModuleError) as error:
             raise DatabaseError(
                 f"database {shown(url)}: its driver is missing; install it with: "
@@ -323,6 +294,23 @@ def _engine(url: str) -> Engine:
     event.listen(engine, "begin", _begin)
     event.listen(engine, "invalidate", _give_up)
     return engine
+
+
+def _postgresql_engine(url: URL) -> Engine:
+    """Return an engine whose connections are tried before use and never wait without an end."""
+    arguments: dict[str, Any] = {"connect_timeout": 10, "options": "-c lock_timeout=1s"}
+    given = {name: value for name, value in arguments.items() if name not in url.query}
+    engine = create_engine(url, connect_args=given, pool_pre_ping=True)
+    event.listen(engine, "begin", _begin_on_server)
+    return engine
+
+
+def _begin_on_server(connection: Connection) -> None:
+    """Give readers one consistent look, and let one writer in at a time."""
+    if connection.get_execution_options().get("writes", False):
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_AGREED})")
+    else:
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
 
 def _configure(connection: Any, _record: Any) -> None:
@@ -387,29 +375,22 @@ def _is_current(connection: Connection, url: str) -> bool:
     Raises:
         DatabaseError: the tables are somebody else's, or of another version of opdb.
     """
-    found = _schema(connection, url)
-    if found not in (None, SCHEMA):
+    tables = sorted(inspect(connection).get_table_names())
+    if not tables:
+        return False
+    if opdb_schema.name not in tables:
+        raise DatabaseError(
+            f"database {shown(url)}: it is not an opdb database (it holds the tables "
+            f"{', '.join(tables[:5])})"
+        )
+    found = connection.scalar(select(opdb_schema.c.number))
+    if found != SCHEMA:
         raise DatabaseError(
             f"database {shown(url)}: its schema {found} is not the one that this version of opdb "
             f"reads ({SCHEMA}); move the file away and opdb makes a new one, or name another "
             "with --db"
         )
-    return found is not None
-
-
-def _schema(connection: Connection, url: str) -> int | None:
-    """Return the number of a database's schema, 0 if it has none; None for an empty database."""
-    tables = set(inspect(connection).get_table_names())
-    if not tables:
-        return None
-    if not {"configuration", "workload"} <= tables:
-        found = ", ".join(sorted(tables)[:5])
-        raise DatabaseError(
-            f"database {shown(url)}: it is not an opdb database (it holds the tables {found})"
-        )
-    if "opdb_schema" not in tables:
-        return 0
-    return int(connection.execute(select(opdb_schema.c.number)).scalar() or 0)
+    return True
 
 
 # claims that are held

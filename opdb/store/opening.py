@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Table, func, select, update
 
 from opdb.errors import DatabaseError, InputError, NoDatabaseError
 from opdb.files import parse_json, read_bytes, read_text
-from opdb.records import SLUG_ALLOWED, Json, canonical_json, is_slug
+from opdb.records import Json, canonical_json
 from opdb.store import database, schema
 from opdb.store.store import Store
 
@@ -170,14 +170,13 @@ def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = Fa
     if url is not None and not url.strip():
         raise DatabaseError(f"database {url!r}: give a file or a URL")
     named = url or os.environ.get("OPDB_DB")
-    location = database.as_url(named) if named else database.default_url()
+    location = database.as_url(url) if url else database.default_url()
     with ExitStack() as undo:
         try:
             engine = database.connect(location, create=create or not named)
         except NoDatabaseError as error:
             raise NoDatabaseError(f"{error}; {how_to_fill(location)}") from error
         store = undo.enter_context(Store(location, engine))
-        _check_slugs(store)
         if not named:
             import_published(store, sweeps=sweeps)
         undo.pop_all()
@@ -192,20 +191,6 @@ def how_to_fill(location: str, device: str | None = None) -> str:
     named = [] if location == database.default_url() else ["--db", database.shown(location)]
     command = shlex.join(["opdb", "import", *map(str, found.values()), *named])
     return f"to bring in the published measurements: {command}"
-
-
-def _check_slugs(store: Store) -> None:
-    """Check that no device of a database has a forbidden name: it may come from a stranger.
-
-    Raises:
-        DatabaseError: one is.
-    """
-    for device in store.devices():
-        if not is_slug(device.slug):
-            raise DatabaseError(
-                f"database {store.location}: device {device.slug!r} is named as no device may be "
-                f"({SLUG_ALLOWED}); somebody altered it, or it is not one of opdb's"
-            )
 
 
 def is_default(store: Store) -> bool:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from operator import attrgetter, itemgetter
-from statistics import median
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy import (
+    Boolean,
     Column,
     ColumnElement,
     Connection,
-    RowMapping,
     Select,
     Table,
     delete,
     func,
     insert,
+    literal,
     select,
     update,
 )
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from opdb.errors import DatabaseError
 from opdb.records import (
@@ -35,7 +38,6 @@ from opdb.records import (
     Configuration,
     Cost,
     Device,
-    Form,
     Host,
     HostCalibration,
     HostVisit,
@@ -47,7 +49,7 @@ from opdb.records import (
     Workload,
 )
 from opdb.store import schema
-from opdb.store.fields import HOST_TIMES, field_of, is_number, same
+from opdb.store.fields import field_of, is_number, same
 from opdb.store.schema import QUANTITIES, QUANTITY_PARTS
 
 # records and rows
@@ -195,11 +197,6 @@ COST = Codec(Cost, schema.cost, *_QUANTITIES)
 
 # writing
 
-Key = TypeVar("Key", str, int)
-
-KEYS_AT_ONCE = 10_000
-"""Keys bound in one statement; SQLite allows 32,766."""
-
 
 def upsert(
     connection: Connection,
@@ -241,11 +238,8 @@ def save_configurations(
 
 def numbers(connection: Connection, table: Table, keys: Iterable[str]) -> dict[str, int]:
     """Return the row number of each key that a table holds."""
-    found: dict[str, int] = {}
-    for some in in_parts(keys):
-        query = select(table.c.key, table.c.id).where(table.c.key.in_(some))
-        found.update(map(tuple, connection.execute(query).all()))
-    return found
+    query = select(table.c.key, table.c.id).where(among(table.c.key, keys))
+    return dict(map(tuple, connection.execute(query)))
 
 
 def replace_calls(
@@ -275,12 +269,28 @@ def replace_calls(
     )
 
 
-def in_parts(keys: Iterable[Key]) -> list[list[Key]]:
-    """Cut keys into lists short enough to bind in one statement, duplicates dropped."""
-    distinct = list(dict.fromkeys(keys))
-    return [
-        distinct[start : start + KEYS_AT_ONCE] for start in range(0, len(distinct), KEYS_AT_ONCE)
-    ]
+class _Among(FunctionElement[bool]):
+    """The condition that a text is one of a JSON list: one parameter, however many there are."""
+
+    inherit_cache = True
+    type = Boolean()
+
+
+@compiles(_Among)
+def _among(element: _Among, compiler: Any, **options: Any) -> str:
+    column, texts = (compiler.process(each, **options) for each in element.clauses)
+    return f"{column} IN (SELECT value FROM json_each({texts}))"
+
+
+@compiles(_Among, "postgresql")
+def _among_on_postgresql(element: _Among, compiler: Any, **options: Any) -> str:
+    column, texts = (compiler.process(each, **options) for each in element.clauses)
+    return f"{column} IN (SELECT json_array_elements_text(CAST({texts} AS json)))"
+
+
+def among(column: ColumnElement[Any], texts: Iterable[str]) -> ColumnElement[bool]:
+    """Return the condition that a column is one of some texts, of which there may be many."""
+    return _Among(column, literal(json.dumps(list(texts))))
 
 
 def matching(table: Table, conditions: Mapping[str, Any]) -> list[ColumnElement[bool]]:
@@ -309,34 +319,6 @@ class Failure:
     outcome: Outcome
     reason: str | None
     attempts: int
-
-
-@dataclass(frozen=True)
-class Spent:
-    """The times of a configuration's (key) visits on one board (UUID), in seconds."""
-
-    configuration: str
-    kind: str
-    board: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class HostSeen:
-    """Host times by kind, raw: the configuration's JSON, and the times as a cost has them."""
-
-    by_kind: Mapping[str, Sequence[tuple[str, str]]]
-
-    def usual_s(self, kind: str) -> dict[tuple[str, Form], float]:
-        """Return the median host time (seconds) of a kind's calls, by `issued_as` and form."""
-        found: dict[tuple[str, Form], list[float]] = {}
-        for text, times in self.by_kind.get(kind, ()):
-            by_form: Mapping[Form, Quantity] = HOST_TIMES.decode(times)
-            if by_form:
-                issued_as = Configuration.from_json(text).issued_as
-                for form, quantity in by_form.items():
-                    found.setdefault((issued_as, form), []).append(quantity.median)
-        return {key: median(values) for key, values in found.items()}
 
 
 def workloads(connection: Connection, conditions: WhereClauses) -> list[Workload]:
@@ -415,7 +397,7 @@ def visit_outcomes(
         .group_by(configuration.c.key, visit.c.setting, visit.c.outcome)
     )
     outcomes: dict[tuple[str, str], Counter[Outcome]] = {}
-    for row in of_configurations(connection, query, visit, configurations):
+    for row in connection.execute(about(query, visit, configurations)).mappings():
         found = outcomes.setdefault((row["key"], row["setting"]), Counter())
         found[row["outcome"]] += row["visits"]
     return outcomes
@@ -472,7 +454,7 @@ def last_reasons(
     ours = set(connection.scalars(select(campaign.c.id).where(campaign.c.device == device)))
     return {
         (row["key"], row["setting"]): (row["outcome"], row["reason"])
-        for row in of_configurations(connection, query, visit, configurations)
+        for row in connection.execute(about(query, visit, configurations)).mappings()
         if row["campaign"] in ours
     }
 
@@ -495,17 +477,14 @@ def with_key(table: Table) -> Select[Any]:
     return select(table, key).join(configuration, table.c.configuration_id == configuration.c.id)
 
 
-def of_configurations(
-    connection: Connection, query: Select[Any], table: Table, keys: Collection[str] | None
-) -> Iterator[RowMapping]:
-    """Yield a query's rows, of those of a table that are about these configurations, or of all.
+def about(query: Select[Any], table: Table, keys: Collection[str] | None) -> Select[Any]:
+    """Limit a query to the rows of a table that are about some configurations; None: to all.
 
     The keys are turned into row numbers first: joined by them, a database goes through all that
     the other conditions leave, which at times is all that a board has.
     """
     if keys is None:
-        yield from connection.execute(query).mappings()
-        return
-    for some in in_parts(numbers(connection, schema.configuration, keys).values()):
-        part = query.where(table.c.configuration_id.in_(some))
-        yield from connection.execute(part).mappings().all()
+        return query
+    configuration = schema.configuration.c
+    chosen = select(configuration.id).where(among(configuration.key, keys))
+    return query.where(table.c.configuration_id.in_(chosen))

@@ -45,7 +45,7 @@ from opdb.store import rows, schema, visits
 from opdb.store.database import Claim, Connected
 from opdb.store.fields import RUN_RATIOS, field_of, read_json
 from opdb.store.rows import (
-    in_parts,
+    among,
     matching,
     numbers,
     replace_calls,
@@ -213,7 +213,7 @@ class Boards(Connected):
         table = schema.profile
         query = rows.with_key(table).where(table.c.device == device)
         with self.reading() as connection:
-            read = rows.of_configurations(connection, query, table, configurations)
+            read = connection.execute(rows.about(query, table, configurations)).mappings()
             return sorted(map(rows.PROFILE.read, read), key=attrgetter("measured_at", "id"))
 
 
@@ -320,11 +320,7 @@ class Workloads(Connected):
     def workloads_by_key(self, keys: Collection[str]) -> list[Workload]:
         """Return the workloads of these keys, with their calls; unknown keys are left out."""
         with self.reading() as connection:
-            return [
-                workload
-                for some in in_parts(keys)
-                for workload in rows.workloads(connection, [schema.workload.c.key.in_(some)])
-            ]
+            return rows.workloads(connection, [among(schema.workload.c.key, keys)])
 
     def captured_workloads(self) -> list[Workload]:
         """Return what models call otherwise while they are captured, in the same order."""
@@ -535,7 +531,7 @@ class ModelRuns(Connected):
         selected = workload.key, workload.name, workload.dtype, workload.batch_size, workload.phase
         query = (
             _runs(*selected, campaign.board)
-            .where(*_usual_on(device, mode))
+            .where(campaign.device == device, run.mode == mode, *rows.usual_and_good())
             .order_by(None)
             .order_by(*rows.workload_order(), run.started_at, run.id)
         )
@@ -545,10 +541,6 @@ class ModelRuns(Connected):
                 found.pop((row.key, row.board), None)  # the latest run tells a board's place
                 found[row.key, row.board] = MeasuredWorkload(*row[:-1])
         return list(found.values())
-
-    def run_seconds(self, device: str, mode: Mode) -> list[float]:
-        """Return what each good model run on a device in a mode took, in seconds, oldest first."""
-        return self.scalars(_runs(schema.model_run.c.cost_s).where(*_usual_on(device, mode)))
 
 
 def _runs(*columns: Table | ColumnElement[Any]) -> Select[Any]:
@@ -560,12 +552,6 @@ def _runs(*columns: Table | ColumnElement[Any]) -> Select[Any]:
         .join(workload, run.c.workload_id == workload.c.id)
         .order_by(run.c.started_at, run.c.id)
     )
-
-
-def _usual_on(device: str, mode: Mode) -> list[ColumnElement[bool]]:
-    """Return the conditions on usual, good runs on a device (slug) in a mode."""
-    on_device = schema.campaign.c.device == device
-    return [on_device, schema.model_run.c.mode == mode, *rows.usual_and_good()]
 
 
 def _of_runs(
@@ -610,10 +596,10 @@ class Costs(Connected):
 
         A configuration that has no cost is left out.
         """
+        cost = schema.cost
+        query = rows.about(rows.with_key(cost), cost, configurations).where(cost.c.board == board)
         with self.reading() as connection:
-            cost = schema.cost
-            query = rows.with_key(cost).where(cost.c.board == board)
-            found = list(rows.of_configurations(connection, query, cost, configurations))
+            found = list(connection.execute(query).mappings())
             found.sort(key=lambda row: (row["configuration"], row["setting"], row["estimator"]))
             by_key: dict[str, list[Cost]] = {}
             for row in found:
@@ -626,14 +612,12 @@ class Costs(Connected):
         query = (
             select(configuration.c.key, cost.c.board, cost.c.setting)
             .join(cost, cost.c.configuration_id == configuration.c.id)
-            .where(cost.c.time_s_median.is_not(None))
+            .where(cost.c.time_s_median.is_not(None), among(configuration.c.key, configurations))
         )
         found: dict[str, dict[str, set[str]]] = {}
         with self.reading() as connection:
-            for some in in_parts(configurations):
-                part = query.where(configuration.c.key.in_(some))
-                for key, board, setting in connection.execute(part):
-                    found.setdefault(key, {}).setdefault(board, set()).add(setting)
+            for key, board, setting in connection.execute(query):
+                found.setdefault(key, {}).setdefault(board, set()).add(setting)
         return found
 
     def after_others(self, device: str, configurations: Collection[str]) -> dict[str, AfterOthers]:
@@ -652,7 +636,7 @@ class Costs(Connected):
             .order_by(cost.c.board)
         )
         with self.reading() as connection:
-            found = rows.of_configurations(connection, query, cost, configurations)
+            found = connection.execute(rows.about(query, cost, configurations)).mappings()
             return {row["key"]: held.decode(row["after_others"]) for row in found}
 
     def boards_of_several_sources(self) -> list[str]:
@@ -683,14 +667,11 @@ class Costs(Connected):
             .join(call, call.c.workload_id == workload.c.id)
             .join(cost, cost.c.configuration_id == call.c.configuration_id)
             .where(cost.c.time_s_median.is_not(None), rows.unforced(cost))
+            .where(among(workload.c.key, keys))
             .group_by(workload.c.key, cost.c.board)
         )
         with self.reading() as connection:
-            return {
-                (key, board): count
-                for some in in_parts(keys)
-                for key, board, count in connection.execute(query.where(workload.c.key.in_(some)))
-            }
+            return {(key, board): count for key, board, count in connection.execute(query)}
 
 
 # all of it

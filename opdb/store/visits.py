@@ -7,7 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal, TypeAlias, TypeVar
+from statistics import median
+from typing import TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -19,19 +20,27 @@ from sqlalchemy import (
     select,
 )
 
-from opdb.records import Configuration, Form, HostVisit, Outcome, Role, Visit, Weights, Workload
+from opdb.records import (
+    Configuration,
+    Form,
+    HostVisit,
+    Outcome,
+    Quantity,
+    Role,
+    Visit,
+    Weights,
+    Workload,
+)
 from opdb.store import rows, schema
 from opdb.store.database import Claim, Connected
-from opdb.store.fields import read_json
+from opdb.store.fields import HOST_TIMES, read_json
 from opdb.store.raw import APART, are_left_out, blocks
 from opdb.store.rows import (
     Codec,
     Failure,
-    HostSeen,
     ReadRow,
-    Spent,
     WhereClauses,
-    in_parts,
+    among,
     matching,
 )
 
@@ -42,89 +51,74 @@ from opdb.store.rows import (
 _REJECTED = schema.visit.c.flags.like('%"rejected: %')
 """The condition for rejected visits."""
 
-Touched: TypeAlias = tuple[Literal["at most", "above"], float]
-"""The bytes that a pass of a workload touches, as `Store.save_touched_bytes` stored them."""
-
-
-@dataclass(frozen=True)
-class VisitFilter:
-    """Which visits of calls as in a model, on a device (slug) or a board (UUID); None is any."""
-
-    device: str
-    board: str | None = None
-    role: Role = "measurement"
-    weights: Weights | None = None
-
-    def conditions(self) -> list[ColumnElement[bool]]:
-        """Return these as conditions on visits and their campaigns."""
-        of_campaign = {"device": self.device, "board": self.board}
-        of_visit = {"role": self.role, "weights": self.weights, "access": "model"}
-        return [*matching(schema.campaign, of_campaign), *matching(schema.visit, of_visit)]
-
-
-@dataclass(frozen=True)
-class ConfigurationFilter:
-    """Which configurations: of these kinds, called by a workload, or those of these keys.
-
-    What only sweeps asked for counts as no workload.
-
-    With `called` what has one of the keys must be called too. `device` (a slug) leaves out what
-    models call only as they are compiled for other devices.
-    """
-
-    kinds: Collection[str] | None = None
-    keys: Collection[str] | None = None
-    called: bool = False
-    device: str | None = None
-
 
 class Pending(Connected):
     """Counts the visits in a database, and finds the configurations that lack some."""
 
     def outcomes(
         self,
-        sort: VisitFilter,
+        device: str,
         configurations: Collection[str] | None = None,
         *,
+        board: str | None = None,
+        role: Role = "measurement",
+        weights: Weights | None = None,
         rejected: bool | None = None,
     ) -> dict[tuple[str, str], Counter[Outcome]]:
-        """Count the visits of a sort by (configuration key, setting) and outcome.
+        """Count the outcomes of visits inside models on a device by (configuration key, setting).
 
-        With `configurations` (keys), those of these alone; with `rejected`, those alone that were
-        rejected, or were not.
+        `configurations` are keys; with `rejected`, those alone that were rejected, or were not.
         """
-        conditions = sort.conditions()
+        conditions = [
+            *matching(schema.campaign, {"device": device, "board": board}),
+            *matching(schema.visit, {"role": role, "weights": weights, "access": "model"}),
+        ]
         if rejected is not None:
             conditions.append(_REJECTED if rejected else ~_REJECTED)
         with self.reading() as connection:
             return rows.visit_outcomes(connection, conditions, configurations)
 
-    def configurations_among(self, among: ConfigurationFilter) -> list[Configuration]:
-        """Return some configurations, by kind and then key."""
-        with self.reading() as connection:
-            table = schema.configuration
-            found: list[tuple[str, str, str]] = []
-            for some in [None] if among.keys is None else in_parts(among.keys):
-                query = select(table.c.kind, table.c.key, table.c.json)
-                query = query.where(table.c.id.in_(_chosen(among, some)))
-                found += map(tuple, connection.execute(query))
-            return [Configuration.from_canonical(text) for _, _, text in sorted(found)]
+    def configurations_among(
+        self,
+        kinds: Collection[str] | None,
+        keys: Collection[str] | None,
+        *,
+        called: bool = False,
+        device: str | None = None,
+    ) -> list[Configuration]:
+        """Return configurations by kind and then key: those of `keys`, or all that are called.
 
-    def called_in(self, configurations: Collection[str], touched: Touched) -> set[str]:
-        """Return those of the configurations (keys) that a workload calls which touches so much."""
+        With `called` those of `keys` must be called too. What only sweeps asked for counts as no
+        workload; `device` (a slug) leaves out what models call only as compiled for other devices.
+        """
+        table = schema.configuration
+        query = select(table.c.json).order_by(table.c.kind, table.c.key)
+        if kinds is not None:
+            query = query.where(table.c.kind.in_(sorted(kinds)))
+        if keys is not None:
+            query = query.where(among(table.c.key, keys))
+        if keys is None or called:
+            query = query.where(table.c.id.in_(_called(device)))
         with self.reading() as connection:
-            configuration, call = schema.configuration, schema.call
-            called = select(call.c.configuration_id).where(
-                call.c.configuration_id == configuration.c.id,
-                call.c.workload_id.in_(_workloads(touched)),
-            )
-            found: set[str] = set()
-            for some in in_parts(configurations):
-                query = select(configuration.c.key).where(
-                    configuration.c.key.in_(some), called.exists()
-                )
-                found |= set(connection.scalars(query))
-            return found
+            return [Configuration.from_canonical(text) for text in connection.scalars(query)]
+
+    def touched_by(self, configurations: Collection[str]) -> dict[str, tuple[int, int]]:
+        """Return the least and the most bytes that passes touch which call configurations, by key.
+
+        The passes are of workloads that not only sweeps asked for, and whose bytes are stored.
+        """
+        configuration, call, workload = schema.configuration, schema.call, schema.workload
+        touched = workload.c.touched_bytes
+        query = (
+            select(configuration.c.key, func.min(touched), func.max(touched))
+            .join_from(call, configuration, call.c.configuration_id == configuration.c.id)
+            .join(workload, call.c.workload_id == workload.c.id)
+            .where(among(configuration.c.key, configurations), ~workload.c.swept)
+            .where(touched.is_not(None))
+            .group_by(configuration.c.key)
+        )
+        with self.reading() as connection:
+            return {key: (least, most) for key, least, most in connection.execute(query)}
 
     def calls_of(self, configurations: Collection[str], device: str) -> dict[str, dict[str, int]]:
         """Return how often each workload calls each of the configurations (keys), by its key.
@@ -139,7 +133,7 @@ class Pending(Connected):
         return self._calls(schema.workload.c.key, workloads)
 
     def _calls(
-        self, column: ColumnElement[str], among: Collection[str], *conditions: ColumnElement[bool]
+        self, column: ColumnElement[str], keys: Collection[str], *conditions: ColumnElement[bool]
     ) -> dict[str, dict[str, int]]:
         """Count calls by the workload's and the configuration's key, where a column is one of some.
 
@@ -148,16 +142,15 @@ class Pending(Connected):
         workload, configuration, call = schema.workload, schema.configuration, schema.call
         found: dict[str, dict[str, int]] = defaultdict(dict)
         with self.reading() as connection:
-            for some in in_parts(among):
-                query = (
-                    select(workload.c.key, configuration.c.key, func.sum(call.c.calls))
-                    .join_from(call, configuration, call.c.configuration_id == configuration.c.id)
-                    .join(workload, call.c.workload_id == workload.c.id)
-                    .where(column.in_(some), *conditions)
-                    .group_by(workload.c.key, configuration.c.key)
-                )
-                for each, key, calls in connection.execute(query):
-                    found[each][key] = calls
+            query = (
+                select(workload.c.key, configuration.c.key, func.sum(call.c.calls))
+                .join_from(call, configuration, call.c.configuration_id == configuration.c.id)
+                .join(workload, call.c.workload_id == workload.c.id)
+                .where(among(column, keys), *conditions)
+                .group_by(workload.c.key, configuration.c.key)
+            )
+            for each, key, calls in connection.execute(query):
+                found[each][key] = calls
         return dict(found)
 
 
@@ -172,28 +165,11 @@ def not_asked_for(device: str | None) -> Select[tuple[int]]:
     return select(table.c.id).where(or_(swept, *elsewhere))
 
 
-def _workloads(touched: Touched) -> Select[tuple[int]]:
-    column = schema.workload.c.touched_bytes
-    bound, touched_bytes = touched
-    query = select(schema.workload.c.id).where(~schema.workload.c.swept)
-    return query.where(column <= touched_bytes if bound == "at most" else column > touched_bytes)
-
-
-def _chosen(among: ConfigurationFilter, keys: Collection[str] | None) -> Select[tuple[int]]:
-    """Select the row numbers of some configurations; `keys` are the part of them to bind."""
-    configuration, call = schema.configuration, schema.call
-    called = select(call.c.configuration_id.label("id")).distinct()
-    called = called.where(call.c.workload_id.not_in(not_asked_for(among.device)))
-    conditions: list[ColumnElement[bool]] = []
-    if among.kinds is not None:
-        conditions.append(configuration.c.kind.in_(sorted(among.kinds)))
-    if keys is None and not conditions:
-        return called
-    if keys is not None:
-        conditions.append(configuration.c.key.in_(sorted(keys)))
-    if keys is None or among.called:
-        conditions.append(configuration.c.id.in_(called))
-    return select(configuration.c.id).where(*conditions)
+def _called(device: str | None) -> Select[tuple[int]]:
+    """Select the row numbers of the configurations that workloads call which a device wants."""
+    call = schema.call
+    wanted = call.c.workload_id.not_in(not_asked_for(device))
+    return select(call.c.configuration_id.label("id")).where(wanted).distinct()
 
 
 # how far a device is
@@ -259,12 +235,7 @@ def standing(connection: Connection, device: str) -> Standing:
         counts[role, why_rejected(json.loads(flags))] += number
     tried = select(visit.c.configuration_id).join(campaign).where(*rows.measurements(device))
     measured = tried.where(visit.c.outcome == "ok").distinct()
-    called = (
-        select(call.c.configuration_id.label("id"))
-        .where(call.c.workload_id.not_in(not_asked_for(device)))
-        .distinct()
-        .subquery()
-    )
+    called = _called(device).subquery()
     unmeasured = select(called.c.id).where(called.c.id.not_in(measured))
     untried = select(called.c.id).where(called.c.id.not_in(tried))
     calls = (
@@ -352,30 +323,23 @@ class Visits(Connected):
         conditions += matching(schema.visit, {"role": role})
         return self._seen(rows.VISIT, schema.visit, conditions, configurations)
 
-    def spent(
-        self, device: str, board: str | None = None, kinds: Collection[str] | None = None
-    ) -> list[Spent]:
+    def spent(self, device: str) -> list[tuple[str, float]]:
         """Return what each configuration's visits took on each board of a device, without anchors.
 
-        Those inside models count, whatever came of them; by key and board. With a board (UUID),
-        those on it alone; with `kinds`, those of these kinds.
+        Its kind and the seconds; visits inside models count, whatever came of them.
         """
+        visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+        query = (
+            select(configuration.c.kind, func.sum(visit.c.cost_s))
+            .join_from(visit, campaign, visit.c.campaign == campaign.c.id)
+            .join(configuration, visit.c.configuration_id == configuration.c.id)
+            .where(campaign.c.device == device, rows.unforced(visit))
+            .where(visit.c.role != "anchor", visit.c.access == "model")
+            .group_by(configuration.c.key, configuration.c.kind, campaign.c.board)
+            .order_by(configuration.c.key, campaign.c.board)
+        )
         with self.reading() as connection:
-            visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
-            of_kinds = () if kinds is None else (configuration.c.kind.in_(kinds),)
-            query = (
-                select(configuration.c.key, configuration.c.kind, campaign.c.board)
-                .add_columns(func.sum(visit.c.cost_s))
-                .join_from(visit, campaign, visit.c.campaign == campaign.c.id)
-                .join(configuration, visit.c.configuration_id == configuration.c.id)
-                .where(
-                    campaign.c.device == device, visit.c.role != "anchor", visit.c.access == "model"
-                )
-                .where(rows.unforced(visit), *matching(campaign, {"board": board}), *of_kinds)
-                .group_by(configuration.c.key, configuration.c.kind, campaign.c.board)
-                .order_by(configuration.c.key, campaign.c.board)
-            )
-            return [Spent(*row) for row in connection.execute(query)]
+            return [(kind, seconds) for kind, seconds in connection.execute(query)]
 
     def kernels(self, board: str) -> dict[str, Mapping[str, int]]:
         """Return the kernels that one call of each configuration (key) launched on a board."""
@@ -411,7 +375,8 @@ class Visits(Connected):
         with self.reading() as connection:
             # Joined with campaigns, SQLite goes through all visits of the device.
             campaigns = set(connection.execute(on_device).scalars())
-            for row in rows.of_configurations(connection, query, visit, configurations):
+            found_in = connection.execute(rows.about(query, visit, configurations))
+            for row in found_in.mappings():
                 if row["campaign"] in campaigns:
                     found[row["key"]] = max(row["kernels"], found.get(row["key"], ""))
         return {key: len(read_json(kernels)) for key, kernels in found.items()}
@@ -439,7 +404,7 @@ class Visits(Connected):
         query = rows.with_key(table).join(campaign, table.c.campaign == campaign.c.id)
         query = query.where(*conditions)
         with self.reading() as connection:
-            found = list(rows.of_configurations(connection, query, table, configurations))
+            found = connection.execute(rows.about(query, table, configurations)).mappings().all()
             read: Sequence[ReadRow] = found
             if any(map(are_left_out, (row[name] for row in found for name in APART[table.name]))):
                 from opdb.store.sets import looked_up  # reads files, as few commands need
@@ -447,8 +412,8 @@ class Visits(Connected):
                 read = looked_up(connection, table, found)
             return sorted(map(codec.read, read), key=attrgetter("started_at", "id"))
 
-    def host_seen(self, board: str) -> HostSeen:
-        """Return the host times that a board's costs hold, by kind."""
+    def host_seen(self, board: str) -> dict[str, list[tuple[str, str]]]:
+        """Return the host times of a board's costs by kind, as `usual_host_s` takes them."""
         cost, configuration = schema.cost, schema.configuration
         query = (
             select(configuration.c.kind, configuration.c.json, cost.c.host_time_s)
@@ -459,7 +424,7 @@ class Visits(Connected):
         with self.reading() as connection:
             for kind, text, times in connection.execute(query).all():
                 found.setdefault(kind, []).append((text, times))
-        return HostSeen(found)
+        return found
 
     def host_blocks(
         self, board: str, configurations: Collection[str] | None = None
@@ -473,7 +438,7 @@ class Visits(Connected):
         query = query.where(campaign.c.board == board)
         found: dict[tuple[str, Form], int] = {}
         with self.reading() as connection:
-            for row in rows.of_configurations(connection, query, visit, configurations):
+            for row in connection.execute(rows.about(query, visit, configurations)).mappings():
                 call = row["configuration"], row["form"]
                 found[call] = max(blocks(row["times"]), found.get(call, 0))
         return found
@@ -490,3 +455,18 @@ class Visits(Connected):
         with self.reading() as connection:
             found = rows.last_reasons(connection, device, configurations, *unsupported)
             return {key: reason or "no reason given" for (key, _), (_, reason) in found.items()}
+
+
+def usual_host_s(seen: Iterable[tuple[str, str]]) -> dict[tuple[str, Form], float]:
+    """Return the median host time (seconds) of a kind's calls, by `issued_as` and form.
+
+    `seen` are the JSON of configurations and their host times as a cost has them, read only here.
+    """
+    found: dict[tuple[str, Form], list[float]] = {}
+    for text, times in seen:
+        by_form: Mapping[Form, Quantity] = HOST_TIMES.decode(times)
+        if by_form:
+            issued_as = Configuration.from_json(text).issued_as
+            for form, quantity in by_form.items():
+                found.setdefault((issued_as, form), []).append(quantity.median)
+    return {key: median(values) for key, values in found.items()}

@@ -15,7 +15,7 @@ from opdb.bench.plan import ROUNDS, SPREAD_SHARE, BenchRequest, is_duplicated
 from opdb.bench.run import BenchResult, bench
 from opdb.errors import CannotMeasureError
 from opdb.records import Configuration, HostVisit
-from opdb.store import Store, VisitFilter
+from opdb.store import Store
 from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, SQUARE, TANH, UNKNOWN, workload
 from tests.heard import Heard
 
@@ -30,7 +30,7 @@ def benched(store: Store, heard: Heard | None = None, **options: object) -> Benc
 
 
 def outcomes(store: Store, result: BenchResult) -> dict[str, Counter[str]]:
-    found = store.outcomes(VisitFilter(result.device))
+    found = store.outcomes(result.device)
     return {
         key: Counter({str(o): n for o, n in counts.items()}) for (key, _), counts in found.items()
     }

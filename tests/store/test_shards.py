@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.store import Store, VisitFilter, open_store
+from opdb.store import Store, open_store
 from tests.cli.conftest import Opdb, opdb  # noqa: F401
 from tests.store import samples
 
@@ -65,7 +65,7 @@ def assert_merged(store: Store) -> None:
     assert Counter(visits) == Counter({*expected, "visit-1", "visit-2", "visit-3"} - lost)
     runs = [run.id for run in store.model_runs()]
     assert Counter(runs) == Counter({"run-1", *(f"run {n}" for n in range(8) if n != 3)})
-    counted = store.outcomes(VisitFilter("nvidia-h200"))[samples.CONV.key, "default"]
+    counted = store.outcomes("nvidia-h200")[samples.CONV.key, "default"]
     assert counted == Counter(ok=160 - 8 + 1)
 
 

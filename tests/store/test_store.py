@@ -16,7 +16,7 @@ from opdb.records import (
 )
 from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.spec import ModelSpec
-from opdb.store import Store, open_store
+from opdb.store import Store, open_store, usual_host_s
 from opdb.store.deriving import alike, derive_costs, derived
 from tests import published, warm
 from tests.store import samples
@@ -80,10 +80,6 @@ def test_a_good_run_goes_before_a_failed_one_and_the_last_counts(filled: Store) 
     assert outcome(good, "graph") == ("ok", None)
     assert outcome(bad, "graph") is None
     assert filled.run_states(board="GPU-2", mode="eager") == []
-    assert filled.run_seconds("nvidia-h200", "eager") == [4.5]
-    assert filled.run_seconds("nvidia-h200", "graph") == [6.0]
-    assert filled.run_seconds("nvidia-h200", "compile") == []
-    assert filled.run_seconds("nowhere", "eager") == []
 
 
 def test_a_run_in_a_setting_of_its_own_is_not_taken_for_a_usual_one(filled: Store) -> None:
@@ -98,8 +94,6 @@ def test_a_run_in_a_setting_of_its_own_is_not_taken_for_a_usual_one(filled: Stor
     assert filled.model_runs(setting=None) == [usual, forced]
     assert filled.measured("nvidia-h200", "graph") == []
     assert filled.run_states(board="GPU-1", mode="graph") == []
-    assert filled.run_seconds("nvidia-h200", "eager") == [4.5]
-    assert filled.run_seconds("nvidia-h200", "graph") == []
     assert filled.standing("nvidia-h200").runs[workload.key] == 1
 
 
@@ -160,11 +154,10 @@ def test_the_usual_host_time_of_a_kind_is_the_median_of_its_calls(filled: Store)
         for each, times in zip(others, forms, strict=True)
     ]
     filled.replace_costs("GPU-1", [own, *costs])
-    usual = filled.host_seen("GPU-1").usual_s("conv2d")
+    usual = usual_host_s(filled.host_seen("GPU-1")["conv2d"])
     issued_as = samples.CONV.issued_as
     assert usual == {(issued_as, "module"): 2e-5, (issued_as, "function"): 1e-5}
-    assert filled.host_seen("GPU-1").usual_s("relu") == {}
-    assert filled.host_seen("GPU-2").usual_s("conv2d") == {}
+    assert filled.host_seen("GPU-2") == {}
 
 
 # Calibrations of hosts: the last of a host counts, and nothing else sees them.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-
-import pytest
+from dataclasses import replace
 
 from opdb.derive import costs as rejection
 from opdb.records import Board
-from opdb.store import Store, VisitFilter, visits
+from opdb.store import Store, visits
 from tests.store import samples
 
 SETTINGS = ("default",)
-HERE = VisitFilter("nvidia-h200")
+HERE = "nvidia-h200"
 
 
 def test_each_visit_is_counted_as_it_is_saved(filled: Store) -> None:
@@ -24,19 +23,20 @@ def test_each_visit_is_counted_as_it_is_saved(filled: Store) -> None:
     assert filled.outcomes(HERE)[key] == Counter(ok=7)
     assert filled.outcomes(HERE, rejected=True) == {key: Counter(ok=3)}
     assert filled.outcomes(HERE, [samples.RELU.key], rejected=True) == {}
-    assert filled.outcomes(VisitFilter("nvidia-h200", weights="cold"))[key] == Counter(ok=4)
-    assert filled.outcomes(VisitFilter("nvidia-h200", "another board")) == {}
+    assert filled.outcomes(HERE, weights="cold")[key] == Counter(ok=4)
+    assert filled.outcomes(HERE, board="another board") == {}
 
 
-@pytest.mark.parametrize(("bound", "calls"), [("at most", True), ("above", False)])
-def test_workloads_by_what_they_touch(filled: Store, bound: str, calls: bool) -> None:
+def test_workloads_by_what_they_touch(filled: Store) -> None:
     [workload] = filled.workloads_of_unknown_size()
-    assert filled.called_in([samples.CONV.key], (bound, 1e6)) == set()  # type: ignore[arg-type]
+    keys = [samples.CONV.key, samples.ANCHOR.key]
+    assert filled.touched_by(keys) == {}
     filled.save_touched_bytes({workload.key: 1_000_000})
     assert filled.workloads_of_unknown_size() == []
-    keys = [samples.CONV.key, samples.ANCHOR.key]
-    found = filled.called_in(keys, (bound, 1e6))  # type: ignore[arg-type]
-    assert found == ({samples.CONV.key} if calls else set())
+    assert filled.touched_by(keys) == {samples.CONV.key: (1_000_000, 1_000_000)}
+    filled.save_workload(larger := replace(workload, batch_size=9, inputs={"args": [9]}))
+    filled.save_touched_bytes({larger.key: 2_000_000})
+    assert filled.touched_by(keys) == {samples.CONV.key: (1_000_000, 2_000_000)}
     filled.save_workload(workload)
     assert filled.workloads_of_unknown_size() == [workload], "its calls may be others"
 

@@ -24,7 +24,7 @@ from opdb.commands.submit import ResourceArguments, parts_of
 from opdb.errors import CannotMeasureError, InputError, UnknownNameError
 from opdb.harvest.passes import harvest
 from opdb.spec import ModelSpec
-from opdb.store import VisitFilter, open_store
+from opdb.store import open_store
 from opdb.store.claims import held
 from opdb.store.database import as_url
 from opdb.workers import (
@@ -409,7 +409,7 @@ def test_a_job_that_is_requeued_loses_no_finished_visit(
         assert (state["state"], state["exit_status"]) == ("done", 0), log()
         after = visits()
         assert set(before) < set(after) and len(set(after)) == len(after)
-        measured = VisitFilter(store.devices()[0].slug)
+        measured = store.devices()[0].slug
         made, rejected = store.outcomes(measured), store.outcomes(measured, rejected=True)
         # A visit that the CPU spoiled is made again, and kept beside the one that replaced it.
         spoiled = {key: min(rejected[key]["ok"], MAX_REDONE) for key in made if key in rejected}

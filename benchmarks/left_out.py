@@ -59,10 +59,10 @@ from opdb import records
 from opdb.commands.validate import MEASURES, Measure, attribution, inside, is_whole, predicted
 from opdb.commands.validate import errors_of as errors_between
 from opdb.errors import InputError, OpdbError
+from opdb.estimates.__main__ import examples_with_users, first_word, learn, trained, works_of
 from opdb.estimates.estimator import ESTIMATED, from_document
 from opdb.estimates.features import Features, features, roofline
 from opdb.estimates.training import Example, PointsLeftOut, errors_of, usable
-from opdb.learning import examples_with_users, first_word, learn, trained, works_of
 from opdb.predict.generation import Interpolated
 from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor, predictor_for
 from opdb.predict.timeline import EstimatedCosts
@@ -151,7 +151,11 @@ def learned_anew(
             (out if is_own else rest).append(example)
         asked = [example.configuration for example in out]
         learned = trained(rest, works, predictor, board)
-        methods: dict[str, EstimatedCosts] = {OURS: learned.estimate(asked, alike_only=True)}
+        found = learned.estimate(asked)
+        unlike = {k: "unlike all" for k, c in found.costs.items() if {*RESTS} & {*c.flags}}
+        costs = {k: c for k, c in found.costs.items() if k not in unlike}
+        ours = replace(found, costs=costs, refused=found.refused | unlike)
+        methods: dict[str, EstimatedCosts] = {OURS: ours}
         for name, made in BASELINES.items():
             methods[name] = apply_rule(made(rest), asked, learned.board)
         working = [e for e in out if e.cost.kernels]
@@ -191,7 +195,6 @@ def _ran(
 def of_learned_anew(
     store: Store, predictor: Predictor, leaving: str, models: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return each run, and how right each method is."""
     guesses, refused, runs = learned_anew(store, predictor, leaving, models)
     resting = [run for run in runs if run.estimated + run.refused >= LEAST_ESTIMATED]
     judged = [
@@ -401,7 +404,6 @@ def of_families(store: Store, predictor: Predictor) -> dict[str, Any]:
 
 
 def seen_of(graphs: Sequence[Answer], measure: Measure) -> list[Seen]:
-    """Return what is known of the graphs' time or energy."""
     found = []
     for each in graphs:
         ratio, amount = attribution(each, measure), predicted(each, measure)
@@ -413,7 +415,6 @@ def seen_of(graphs: Sequence[Answer], measure: Measure) -> list[Seen]:
 
 
 def summary(seen: Sequence[Seen]) -> dict[str, float]:
-    """Return errors and what the intervals are worth."""
     errors = sorted(abs(each.error) for each in seen)
     constant = [statistics.fmean(score(each, width) for each in errors) for width in errors]
     by_model: dict[str, list[float]] = defaultdict(list)
@@ -632,7 +633,6 @@ def of_borrowed(database: Path, full: Predictor, boards: Sequence[str]) -> dict[
 
 
 def main() -> int:
-    """Run one of the checks and print what it finds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("database", type=Path)
     parser.add_argument("check", choices=(*NAMES, "families", "boards", "borrowed"))

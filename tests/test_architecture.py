@@ -26,7 +26,7 @@ errors distribution processes records units progress files tables
 capturing algorithms kinds growth memory meters checkpoints spec
 models summary significance operators.encoding operators.call
 compiled operators grid derive store runs workers harvest doctor
-bench estimates predict plan learning cli commands studies opdb
+bench estimates predict plan cli commands studies opdb
 derive.__main__ estimates.__main__ __main__
 """.split()  # noqa: SIM905 (one name a line would fill a page)
 

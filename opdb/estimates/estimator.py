@@ -149,11 +149,11 @@ errors do. It is what the times of most families showed, the H200s' (docs/estima
 
 
 @dataclass(frozen=True)
-class SumWidths:
-    """Half the 95 % intervals of sums (of their logarithms) per unit of their deviations.
+class Widths:
+    """How many deviations half a 95 % interval of a logarithm is wide.
 
-    A sum's energy errs with its time, so both go by the deviation of the time; `energy` is None
-    where no energy was metered.
+    Of single estimates these are standard deviations; of sums, `unit_of` the deviation of the
+    time, with which a sum's energy errs, too. `energy` is None where none was metered.
     """
 
     time: float
@@ -209,17 +209,6 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class Reach:
-    """Standard deviations that hold 95 % of the errors of examples left out of learning.
-
-    They are of single operators' times and dynamic energies; None where nothing was metered.
-    """
-
-    time: float
-    energy: float | None
-
-
-@dataclass(frozen=True)
 class Trend:
     """What is usual of a family's calls by the time of one step, in logarithms.
 
@@ -244,7 +233,7 @@ class Learned:
     time (`watts`), None where nothing was metered. Both are at points scaled by `centre` and
     `scale` from the numbers in `columns`. `levels` are by how much each kind's times lie above what
     `time` expects, which knows no kinds where no point is near. `metered` are the rows of the
-    points of `time` that `power` has.
+    points of `time` that `power` has. `reach` holds 95 % of the errors of examples left out.
     """
 
     columns: tuple[str, ...]
@@ -257,7 +246,7 @@ class Learned:
     time: Process
     power: Process | None
     metered: tuple[int, ...]
-    reach: Reach
+    reach: Widths
 
     @property
     def kind_variance(self) -> float:
@@ -321,15 +310,13 @@ class Estimator:
     roofline: Roofline
     families: Mapping[str, Learned]
     usual: Mapping[str, KindMedians]
-    sums: SumWidths
+    sums: Widths
 
-    def estimate(
-        self, configurations: Iterable[Configuration], *, alike_only: bool = False
-    ) -> Estimates:
+    def estimate(self, configurations: Iterable[Configuration]) -> Estimates:
         """Estimate one call of each configuration.
 
         What lies far from everything measured, or is of a kind or dtype that was never measured,
-        has a wide and flagged estimate; with `alike_only` it is refused.
+        has a wide and flagged estimate.
         """
         found = Estimates(self.board, self.sums)
         near: dict[str, list[_Asked]] = {}
@@ -346,15 +333,15 @@ class Estimator:
             if not of.launches:
                 found.costs[configuration.key] = self._cost(configuration, _EXACTLY_NOTHING, None)
                 continue
-            flag, why = self._lacking(of)
-            if why and (alike_only or not self.families):
-                found.refused[configuration.key] = why
+            if not self.families:
+                found.refused[configuration.key] = "too few operators were measured to learn from"
                 continue
+            flag = self._rests_on(of)
             by = alone if flag == ROOFLINE_ALONE else near
             by.setdefault(of.family, []).append(_Asked(configuration, of, flag))
         try:
             for family, asked in near.items():
-                self._of_family(self.families[family], asked, found, alike_only)
+                self._of_family(self.families[family], asked, found)
             for family, asked in alone.items():
                 self._by_roofline(self._stand_in(family), asked, found)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -364,52 +351,34 @@ class Estimator:
             ) from error
         return found
 
-    def _lacking(self, of: Features) -> tuple[str | None, str | None]:
-        """Return what an estimate rests on, as a flag, and why on no measured operator like it."""
+    def _rests_on(self, of: Features) -> str | None:
+        """Return the flag of an estimate that rests on no measured operator like it."""
         learned = self.families.get(of.family)
-        if learned is None:
-            return ROOFLINE_ALONE, f"too few {of.family} operators were measured to learn from"
-        for name, words in STATES.items():
-            if of.number(name) and name not in learned.columns:
-                return ROOFLINE_ALONE, f"no {of.family} operator was measured {words}"
-        of_dtype = f"no {of.family} operator was measured in {of.dtype}"
-        if not learned.has_dtype(of):
-            return ROOFLINE_ALONE, of_dtype
+        if learned is None or not learned.has_dtype(of):
+            return ROOFLINE_ALONE
+        if any(of.number(name) and name not in learned.columns for name in STATES):
+            return ROOFLINE_ALONE
         if of.kind not in learned.levels:
-            return OTHER_KINDS, f"no {of.kind} was measured"
-        if of.dtype not in learned.dtypes:
-            return OTHER_DTYPE, of_dtype
-        return None, None
+            return OTHER_KINDS
+        return OTHER_DTYPE if of.dtype not in learned.dtypes else None
 
     def _stand_in(self, family: OperatorFamily) -> Learned:
         """Return what was learned of a family, else of its forward passes, else the least sure."""
         found = self.families.get(family) or self.families.get(family.removesuffix(" backward"))
         return found or max(self.families.values(), key=lambda each: each.time.kernel.variance)
 
-    def _of_family(
-        self, learned: Learned, asked: Sequence[_Asked], found: Estimates, alike_only: bool
-    ) -> None:
-        """Estimate configurations of one family; flag those that are too far, or refuse them."""
+    def _of_family(self, learned: Learned, asked: Sequence[_Asked], found: Estimates) -> None:
+        """Estimate configurations of one family; flag those that are too far."""
         places = [learned.scaled(each.of) for each in asked]
         slower, covariance = learned.time.at(places)
-        is_near = [not far for far in learned.too_far(covariance)]
-        if alike_only:
-            for each in (a for a, near in zip(asked, is_near, strict=True) if not near):
-                found.refused[each.configuration.key] = f"no {each.of.kind} like it was measured"
-            kept = [i for i, near in enumerate(is_near) if near]
-        else:
-            asked = [
-                each if near else replace(each, flag=ROOFLINE_ALONE)
-                for each, near in zip(asked, is_near, strict=True)
-            ]
-            kept = list(range(len(asked)))
-        if kept:
-            asked = [asked[i] for i in kept]
-            covariance = learned.together(asked, covariance[kept][:, kept]) + learned.doubt(asked)
-            power = learned.power
-            watts, of_power = (None, None) if power is None else power.at([places[i] for i in kept])
-            block = _Covariances(_keys(asked), covariance, of_power, learned.reach)
-            self._add(learned, asked, (slower[kept], watts), block, found)
+        asked = [
+            replace(each, flag=ROOFLINE_ALONE) if far else each
+            for each, far in zip(asked, learned.too_far(covariance), strict=True)
+        ]
+        covariance = learned.together(asked, covariance) + learned.doubt(asked)
+        watts, of_power = (None, None) if learned.power is None else learned.power.at(places)
+        block = _Covariances(_keys(asked), covariance, of_power, learned.reach)
+        self._add(learned, asked, (slower, watts), block, found)
 
     def _by_roofline(self, learned: Learned, asked: Sequence[_Asked], found: Estimates) -> None:
         kinds = [each.of.kind for each in asked]
@@ -487,7 +456,7 @@ class _Covariances:
     keys: list[str]
     time: Matrix
     power: Matrix | None
-    reach: Reach
+    reach: Widths
 
     def apart(self, shares: Sequence[float]) -> _Covariances:
         """Return the covariances where shares of the times, one of each row, are known apart."""
@@ -511,7 +480,7 @@ class Estimates:
     """
 
     board: str
-    sums: SumWidths
+    sums: Widths
     costs: dict[str, Cost] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     blocks: list[_Covariances] = field(default_factory=list)
@@ -637,7 +606,7 @@ def from_document(document: Json) -> Estimator:
             roofline=Roofline(**document["roofline"]),
             families={name: _learned(d) for name, d in document["families"].items()},
             usual={kind: _usual(d) for kind, d in document["usual"].items()},
-            sums=SumWidths(float(sums["time"]), sums["energy"] and float(sums["energy"])),
+            sums=Widths(float(sums["time"]), sums["energy"] and float(sums["energy"])),
         )
     except _DAMAGED as error:
         raise InputError(
@@ -684,7 +653,7 @@ def _learned(document: Mapping[str, Json]) -> Learned:
         time=_process_of(document["time"], points),
         power=None if power is None else _process_of(power, points[metered]),
         metered=tuple(metered),
-        reach=Reach(**document["reach"]),
+        reach=Widths(**document["reach"]),
     )
 
 

@@ -42,9 +42,9 @@ GATHERS, ROW = ("embedding", "getitem", "index_select"), 5.0
 """Kinds that copy by index. Where each index stands for a row of so many elements (a logarithm),
 they count as one kind, for rows are read in order, as in a copy; single elements are not."""
 
-STATES = {"training": "in training mode", "autocast": "under autocast"}
-"""Features that are 1 for calls unlike those with 0, with the words for messages: what was learned
-from the latter alone says nothing of the former."""
+STATES = ("training", "autocast")
+"""Features that are 1 for calls unlike those with 0: what was learned from the latter alone says
+nothing of the former."""
 
 
 @dataclass(frozen=True)

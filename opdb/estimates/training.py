@@ -22,9 +22,8 @@ from opdb.estimates.estimator import (
     Learned,
     Matrix,
     Process,
-    Reach,
-    SumWidths,
     Trend,
+    Widths,
     _Asked,
     _Covariances,
     left_out,
@@ -211,11 +210,11 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
     )
 
 
-def _as_wide_as_single(reaches: Sequence[Reach]) -> SumWidths:
+def _as_wide_as_single(reaches: Sequence[Widths]) -> Widths:
     """Return the widths of sums before any is known: those of the least sure single estimates."""
     energies = [reach.energy for reach in reaches if reach.energy is not None]
     time = max((reach.time for reach in reaches), default=0.0)
-    return SumWidths(time, max(energies, default=None))
+    return Widths(time, max(energies, default=None))
 
 
 def usable(example: Example) -> bool:
@@ -365,7 +364,7 @@ def _reach(
     metered: Sequence[int],
     time: tuple[Process, Matrix],
     power: tuple[Process, Matrix] | None,
-) -> Reach:
+) -> Widths:
     """Return how many standard deviations hold 95 % of what is left out and estimated.
 
     `time` and `power` are processes and the values that their points have.
@@ -373,12 +372,12 @@ def _reach(
     folds = _folds(points, metered)
     times = _left_out(*time, folds)
     if power is None:
-        return Reach(_single(times), None)
+        return Widths(_single(times), None)
     energies = {
         fold: _joined(times[fold], left, metered)
         for fold, left in _left_out(*power, [folds[i] for i in metered]).items()
     }
-    return Reach(_single(times), _single(energies))
+    return Widths(_single(times), _single(energies))
 
 
 def _joined(time: _LeftOut, power: _LeftOut, metered: Sequence[int]) -> _LeftOut:

@@ -8,7 +8,7 @@ import pytest
 
 from opdb.estimates.estimator import Estimator
 from opdb.estimates.training import Example, train
-from opdb.records import Configuration
+from opdb.records import OTHER_KINDS, ROOFLINE_ALONE, Configuration
 from opdb.store import Store, open_store
 from tests.published import database
 
@@ -80,19 +80,22 @@ def test_a_model_that_was_left_out_is_estimated_within_its_intervals(
     assert len(inside) == len(held) and sum(inside) >= 0.8 * len(inside)
 
 
-def test_what_nothing_like_it_was_measured_is_refused(estimator: Estimator) -> None:
+def test_what_nothing_like_it_was_measured_is_flagged_or_refused(estimator: Estimator) -> None:
     spec = {"shape": [8, 8], "dtype": "float32"}
     wide = {"shape": [8, 8], "dtype": "float64"}
     weight = {**wide, "role": "weight"}
     asked = {
-        Configuration("softmax", {"dim": 1}, {"input": spec}): "no softmax was measured",
-        Configuration("linear", {}, {"input": wide, "weight": weight}): "measured in float64",
-        Configuration("relu", {}, {"input": spec}, pass_name="backward"): "too few memory backward",
-        Configuration("relu", {}, {"input": spec}, autocast="bfloat16"): "under autocast",
+        Configuration("softmax", {"dim": 1}, {"input": spec}): OTHER_KINDS,
+        Configuration("linear", {}, {"input": wide, "weight": weight}): ROOFLINE_ALONE,
+        Configuration("relu", {}, {"input": spec}, pass_name="backward"): ROOFLINE_ALONE,
+        Configuration("relu", {}, {"input": spec}, autocast="bfloat16"): ROOFLINE_ALONE,
         Configuration("sgd", {}, {"params": []}, pass_name="update"): "forward and backward",
         Configuration("convolve", {}, {"input": spec}): "no kind 'convolve'",
     }
-    found = estimator.estimate(asked, alike_only=True)
-    assert not found.costs
+    found = estimator.estimate(asked)
     for configuration, said in asked.items():
-        assert said in found.refused[configuration.key]
+        if cost := found.costs.get(configuration.key):
+            assert cost.flags == ("estimated", said)
+        else:
+            assert said in found.refused[configuration.key]
+    assert len(found.refused) == 2

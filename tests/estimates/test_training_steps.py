@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opdb.errors import InputError
-from opdb.estimates.estimator import Covariance, Process, Reach, SumWidths
+from opdb.estimates.estimator import Covariance, Process, Widths
 from opdb.estimates.features import KIND, Features, features
 from opdb.estimates.training import (
     Example,
@@ -169,8 +169,8 @@ def test_reaches_hold_what_was_left_out() -> None:
     reach = family.reach
     assert (reach.time, reach.energy) == (_conformal(single["time"]), _conformal(single["energy"]))
     assert reach.energy is not None and reach.energy != reach.time
-    assert found.sums == SumWidths(reach.time, reach.energy)
+    assert found.sums == Widths(reach.time, reach.energy)
     dark = [replace(e, cost=replace(e.cost, dynamic_energy_j=None)) for e in examples]
     unmetered = learned(dark)
-    assert unmetered.families["memory"].reach == Reach(reach.time, None)
-    assert unmetered.sums == SumWidths(reach.time, None)
+    assert unmetered.families["memory"].reach == Widths(reach.time, None)
+    assert unmetered.sums == Widths(reach.time, None)

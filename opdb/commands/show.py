@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -27,7 +26,6 @@ from opdb.commands.predict import (
     opened,
     predicting,
 )
-from opdb.commands.validate import is_whole
 from opdb.derive.costs import COUNTED, REASONS
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.kinds import KINDS, Kind
@@ -267,7 +265,7 @@ def _devices(device: str | None, db: str | None) -> Listing:
     return Listing(document, parts)
 
 
-# Models, and how right their predictions were
+# Models, and how much of them is measured
 
 
 def _member(name: str, heading: str, unit: str | None = None) -> Column[Mapping[str, Json]]:
@@ -284,34 +282,19 @@ MEASURED: Table[Mapping[str, Json]] = Table(
     _member("measured_workloads", "measured"),
     Column("batch_sizes", itemgetter("batch_sizes"), "batch sizes", text=_spaced("batch_sizes")),
     Column("dtypes", itemgetter("dtypes"), "dtypes", text=_spaced("dtypes")),
-    _member("runs", "runs"),
-    _member("time_error", "time off by", SHARE),
-    _member("energy_error", "energy off by", SHARE),
 )
 
 
 def _measured(device: str | None, db: str | None) -> Listing:
-    """Return which models can be predicted on a device, and how right predictions were.
-
-    Errors are medians of |predicted / measured - 1|; runs with calls that were never measured count
-    for none.
-    """
-
-    def median(ratios: Sequence[float | None]) -> float | None:
-        errors = [abs(ratio - 1) for ratio in ratios if ratio is not None]
-        return statistics.median(errors) if errors else None
-
-    with predicting(db, device, estimates=False) as (store, predictor):
-        slug = predictor.device.slug
-        answers = defaultdict(list)
-        for answer in filter(is_whole, predictor.answers(())):
-            answers[answer.prediction.workload.name].append(answer)
+    """Return which models can be predicted on a device, and how many workloads are measured."""
+    with lazy.store.open_store(db, create=False) as store:
+        chosen = lazy.predictor.choose_device(store, device)
         heads = [head for head in store.heads() if not head.swept]
-        measured = _measured_keys(store, predictor.device, heads)
-        workloads: dict[str, list[Workload]] = defaultdict(list)
-        for head in heads:
-            workloads[head.workload.name].append(head.workload)
-        estimates = bool(store.learned(slug))
+        measured = _measured_keys(store, chosen, heads)
+        estimates = bool(store.learned(chosen.slug))
+    workloads: dict[str, list[Workload]] = defaultdict(list)
+    for head in heads:
+        workloads[head.workload.name].append(head.workload)
     rows: list[Json] = [
         {
             "model": name,
@@ -319,18 +302,14 @@ def _measured(device: str | None, db: str | None) -> Listing:
             "measured_workloads": sum(each.key in measured for each in some),
             "batch_sizes": sorted({each.batch_size for each in some}),
             "dtypes": sorted({each.dtype for each in some}),
-            "runs": len(answers[name]),
-            "time_error": median([each.attribution_time for each in answers[name]]),
-            "energy_error": median([each.attribution_energy for each in answers[name]]),
         }
         for name, some in sorted(workloads.items())
     ]
     first = (
-        f"{slug}: {plural(len(rows), 'model')}, {plural(len(heads), 'workload')}, "
-        f"{len(measured)} with at least {100 * WHOLE:.0f} % of the time and energy measured; "
-        "errors are medians over measured runs in all modes (opdb validate has each)"
+        f"{chosen.slug}: {plural(len(rows), 'model')}, {plural(len(heads), 'workload')}, "
+        f"{len(measured)} with at least {100 * WHOLE:.0f} % of the time and energy measured"
     )
-    document = {"device": slug, "estimates": estimates, "models": MEASURED.documents(rows)}
+    document = {"device": chosen.slug, "estimates": estimates, "models": MEASURED.documents(rows)}
     return Listing(document, [first, Rows(MEASURED, rows)])
 
 
@@ -556,10 +535,9 @@ def run(
     devices: what is measured, pending and failed on each. A configuration is pending on a device
     until a visit measured it or found that it cannot be.
 
-    measured: each model of the database, how much of it is measured and how right its predictions
-    were. models: what can be named. workloads: what predict answers without torch. kinds: what
-    bench measures. sets: where the measurements came from. jobs: what became of those that opdb
-    submit left in a folder.
+    measured: each model of the database, and how much of it is measured. models: what can be
+    named. workloads: what predict answers without torch. kinds: what bench measures. sets: where
+    the measurements came from. jobs: what became of those that opdb submit left in a folder.
     """
     found = show(
         what,

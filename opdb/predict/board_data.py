@@ -111,7 +111,7 @@ class BoardData:
         measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
         self.boards = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
         self._timed_on: Lookup[Mapping[str, Collection[str]]] = Lookup(store.timed_on, {})
-        self._costs = {b: Lookup[Sequence[Cost]](self._costs_of(b), ()) for b in self.boards}
+        self._costs: dict[str, dict[str, Cost | None]] = {board: {} for board in self.boards}
         self._different = Lookup[int | None](partial(store.different_kernels, device.slug), None)
         self._after_others = Lookup[AfterOthers | None](
             partial(store.after_others, device.slug), None
@@ -130,7 +130,17 @@ class BoardData:
         self._pass_of = cache(Pass)
         self.groups = cache(self._read_groups)
         self.measured_in = cache(self._choose_measured)
-        self.runs_of = cache(self._read_runs)
+        self._runs = cache(
+            lambda mode: Lookup[Sequence[ModelRun]](partial(self._read_runs, mode), ())
+        )
+        self._quiet = cache(
+            lambda board: Lookup[Collection[Form]](partial(self._read_quiet, board), ())
+        )
+        self._has_quiet_calls = cache(lambda board: bool(self._read_quiet(board, None)))
+        self.calibration = cache(self._usual_calibration)
+        self.factors = cache(self._factors)
+        self.stored_ratios = cache(self._stored_ratios)
+        self._memory_rate = cache(self._highest_rate)
         self.run_cost = cache(self._cost_of_runs)
         self.basis = cache(self._measured_basis)
         self.full_basis = cache(self._with_estimates)
@@ -198,7 +208,7 @@ class BoardData:
         counts = self._store.cost_counts()
         return next((each for each in self.boards if counts.get(each)), self.boards[0])
 
-    def factors(self, board: str, origin: str) -> Factors:
+    def _factors(self, board: str, origin: str) -> Factors:
         return factors(self._anchors(board), self._anchors(origin))
 
     def _read_anchors(self, board: str) -> BoardAnchors:
@@ -207,7 +217,7 @@ class BoardData:
         # what the same board saw under another power limit is another device's
         return board_anchors(campaigns, [v for v in visits if v.campaign in self._campaigns])
 
-    def calibration(self, board: str) -> Calibration:
+    def _usual_calibration(self, board: str) -> Calibration:
         return usual_calibration([c for c in self._campaigns.values() if c.board.uuid == board])
 
     def base_power_w(self, board: str) -> float | None:
@@ -237,7 +247,7 @@ class BoardData:
     def _fact(self, board: str, name: str) -> float | None:
         return self._facts.get(board, {}).get(name)
 
-    def _memory_rate(self, board: str) -> float | None:
+    def _highest_rate(self, board: str) -> float | None:
         """Return the highest rate of a copy, in bytes/s read and written, as last calibrated.
 
         Of a board without one it is the others' median; None where no board has one.
@@ -248,26 +258,18 @@ class BoardData:
 
     # What operators cost
 
-    def _costs_of(self, board: str) -> Callable[[list[str]], Mapping[str, Sequence[Cost]]]:
-        """Return what reads a board's costs, of every setting and estimator, by key.
-
-        Of most configurations, few boards have a cost.
-        """
-
-        def read(keys: list[str]) -> Mapping[str, Sequence[Cost]]:
-            timed = [key for key, on in self._timed_on.of(keys).items() if board in on]
-            return self._store.costs(board, timed) if timed else {}
-
-        return read
-
     def read_costs(self, called: Mapping[str, Iterable[Workload]]) -> None:
         """Read at once what predictions of workloads for boards ask: small queries are slow."""
-        keys = {b: {c.key for w in of for c in w.occurrences()} for b, of in called.items()}
-        for board, of_board in keys.items():
-            self._costs[board].of(of_board)
-        every = set().union(*keys.values())
-        self._different.of(every)
-        self._after_others.of(every)
+        every: set[Configuration] = set()
+        for board, of_board in called.items():
+            configurations = {c for w in of_board for c in w.occurrences()}
+            self.own(configurations, board)
+            if self.device.type != "cpu":
+                self._quiet(board).of(c.key for c in configurations)
+            every |= configurations
+        keys = [c.key for c in every]
+        self._different.of(keys)
+        self._after_others.of(keys)
 
     def own(self, configurations: Iterable[Configuration], board: str) -> dict[str, Cost]:
         """Return what a board measured of these (by key), in these settings.
@@ -275,20 +277,25 @@ class BoardData:
         Raises:
             DatabaseError: a cost is one that no visits can give.
         """
-        costs = {}
+        known = self._costs[board]
         given = {c.key: c for c in configurations}
-        for key, found in self._costs[board].of(given).items():
-            cost = cost_in(found, self._setting(given[key].kind))
-            if cost is None:
-                continue
-            if (why := cost.impossible) is not None:
-                raise DatabaseError(
-                    f"database {self._store.location}: the cost of {given[key].kind} {key[:12]} "
-                    f"on {board} is none that was measured: {why}; "
-                    "python -m opdb.derive restores it"
-                )
-            costs[key] = cost
-        return costs
+        if unread := [key for key in given if key not in known]:
+            # Of most configurations, few boards have a cost.
+            timed = [key for key, on in self._timed_on.of(unread).items() if board in on]
+            found = self._store.costs(board, timed) if timed else {}
+            for key in unread:
+                known[key] = self._in_settings(found.get(key, ()), given[key])
+        return {key: cost for key in given if (cost := known[key]) is not None}
+
+    def _in_settings(self, costs: Sequence[Cost], configuration: Configuration) -> Cost | None:
+        cost = cost_in(costs, self._setting(configuration.kind))
+        if cost is not None and (why := cost.impossible) is not None:
+            raise DatabaseError(
+                f"database {self._store.location}: the cost of {configuration.kind} "
+                f"{configuration.key[:12]} on {cost.board} is none that was measured: {why}; "
+                "python -m opdb.derive restores it"
+            )
+        return cost
 
     def _lent(
         self, configurations: Iterable[Configuration], board: str
@@ -368,7 +375,7 @@ class BoardData:
             return best
         return replace(best, costs=self._transferred(best.costs, board, best.board))
 
-    def stored_ratios(self, mode: Mode, board: str) -> Mapping[str, RunRatio | None]:
+    def _stored_ratios(self, mode: Mode, board: str) -> Mapping[str, RunRatio | None]:
         """Return what a board's runs in a mode showed of sums, by workload (key).
 
         They are as they were learned last; nothing of a board that has measured since.
@@ -393,10 +400,15 @@ class BoardData:
             for form, quantity in cost.host_time_s.items()
         }
 
-    def _quiet_calls(self, board: str, keys: Collection[str] | None = None) -> set[CallForm]:
-        """Return the calls whose host time on a board is a quiet time; of configurations (keys)."""
-        found = self._store.host_blocks(board, keys)
-        return {call for call, blocks in found.items() if blocks >= LEAST_BLOCKS}
+    def _read_quiet(
+        self, board: str, keys: Collection[str] | None
+    ) -> Mapping[str, Collection[Form]]:
+        """Return the forms in which a board's host time of configurations (keys) is quiet time."""
+        found: dict[str, set[Form]] = {}
+        for (key, form), blocks in self._store.host_blocks(board, keys).items():
+            if blocks >= LEAST_BLOCKS:
+                found.setdefault(key, set()).add(form)
+        return found
 
     def has_quiet_host(self, workload: Workload, board: str, costs: Mapping[str, Cost]) -> bool:
         """Return whether most of the host time that costs have of a workload is quiet time.
@@ -407,15 +419,15 @@ class BoardData:
         """
         if workload.around is None or self.device.type == "cpu":
             return True
-        quiet = self._quiet_calls(board, [c.key for c in workload.occurrences()])
+        quiet = self._quiet(board).of(c.key for c in workload.occurrences())
         all_s = quiet_s = 0.0
         for call in workload.calls:
             key, form = call.configuration.key, call.form
             if (cost := costs.get(key)) and (own := cost.host_time_s.get(form)):
                 all_s += own.mean
-                quiet_s += own.mean if (key, form) in quiet else 0.0
+                quiet_s += own.mean if form in quiet[key] else 0.0
         if not all_s:
-            return bool(self._quiet_calls(board))
+            return self._has_quiet_calls(board)
         return quiet_s > all_s / 2
 
     def in_mode(self, inputs: PredictionInputs, pass_: Pass, mode: Mode) -> PredictionInputs:
@@ -482,8 +494,8 @@ class BoardData:
             notes = (NO_TRANSITION_TIMES if lacks else TRANSITION_TIMES_OF_OTHERS,)
             calibration = replace(calibration, transition_s=self._transition_s)
         lacking = [key for key, cost in costs.items() if cost.after_others is None]
-        lent = self._after_others.of(lacking)
-        costs = {**costs, **{key: replace(costs[key], after_others=lent[key]) for key in lacking}}
+        lent = {key: found for key, found in self._after_others.of(lacking).items() if found}
+        costs = {**costs, **{key: replace(costs[key], after_others=lent[key]) for key in lent}}
         several = [
             key
             for key, cost in costs.items()
@@ -625,15 +637,26 @@ class BoardData:
         on = self.measured_in(mode)
         return [(workload, on[workload.key].board) for workload in self.workloads_of(list(on))]
 
-    def _read_runs(self, workload: Workload, mode: Mode) -> list[ModelRun]:
+    def runs_of(self, workload: Workload, mode: Mode) -> Sequence[ModelRun]:
         """Return a workload's runs in a mode that succeeded.
 
         A run in which a convolution did not take the forced algorithm does not count.
         """
+        [found] = self._runs(mode).of([workload.model_key]).values()
+        return found
+
+    def read_runs(self, workloads: Iterable[Workload], mode: Mode) -> None:
+        self._runs(mode).of([each.model_key for each in workloads])
+
+    def _read_runs(self, mode: Mode, keys: Collection[str]) -> Mapping[str, Sequence[ModelRun]]:
         setting = {} if self.algorithm is None else {ALGORITHM_SETTING: self.algorithm}
-        slug = self.device.slug
-        runs = self._store.model_runs(workload.model_key, device=slug, mode=mode, setting=setting)
-        return [r for r in runs if r.outcome == "ok" and not r.facts.get(ELSEWHERE)]
+        found: dict[str, list[ModelRun]] = {}
+        for run in self._store.model_runs(
+            *keys, device=self.device.slug, mode=mode, setting=setting
+        ):
+            if run.outcome == "ok" and not run.facts.get(ELSEWHERE):
+                found.setdefault(run.workload, []).append(run)
+        return found
 
     def board_of(self, run: ModelRun) -> str:
         return self._campaigns[run.campaign].board.uuid

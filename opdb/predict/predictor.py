@@ -474,10 +474,16 @@ class Predictor(BoardData):
             if not names or each.name in names
         ]
         workloads = self.workloads_of([each.key for _, each in asked])
+        self.workloads_of([each.model_key for each in workloads])  # by which peers are compared
         called: dict[str, list[Workload]] = {}
-        for workload, (_, each) in zip(workloads, asked, strict=True):
+        of_mode: dict[Mode, list[Workload]] = {}
+        for workload, (mode, each) in zip(workloads, asked, strict=True):
             called.setdefault(each.board, []).append(workload)
+            of_mode.setdefault(mode, []).append(workload)
         self.read_costs(called)
+        for mode, those in of_mode.items():
+            self.read_runs(those, mode)
+        self.captured([each for each in of_mode.get(CAPTURED_MODE, ()) if not each.captured])
         found = [
             self.answer(workload, mode, each.board)
             for workload, (mode, each) in zip(workloads, asked, strict=True)

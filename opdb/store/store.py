@@ -481,18 +481,17 @@ class ModelRuns(Connected):
 
     def model_runs(
         self,
-        workload: str | None = None,
-        *,
+        *workloads: str,
         device: str | None = None,
         board: str | None = None,
         mode: Mode | None = None,
         setting: Mapping[str, Json] | None = MappingProxyType({}),
     ) -> list[ModelRun]:
-        """Return the runs of a workload (key) on a device or board, in a mode, oldest first.
+        """Return the runs of workloads (keys; none: all) on a device or board, oldest first.
 
         `setting` limits them to one setting, by default the usual one; None: all settings.
         """
-        conditions = _of_runs(workload, device, board, mode, setting)
+        conditions = _of_runs(workloads, device, board, mode, setting)
         return self.records(rows.MODEL_RUN, _runs(schema.model_run).where(*conditions))
 
     def run_states(
@@ -509,7 +508,8 @@ class ModelRuns(Connected):
 
         With `naming` only those whose setting or facts have a value of this name.
         """
-        conditions = _of_runs(workload, device, board, mode, setting)
+        workloads = () if workload is None else (workload,)
+        conditions = _of_runs(workloads, device, board, mode, setting)
         run, campaign = schema.model_run.c, schema.campaign.c
         if naming is not None:
             named = f'%"{naming}":%'
@@ -555,16 +555,16 @@ def _runs(*columns: Table | ColumnElement[Any]) -> Select[Any]:
 
 
 def _of_runs(
-    workload: str | None,
+    workloads: Collection[str],
     device: str | None,
     board: str | None,
     mode: Mode | None,
     setting: Mapping[str, Json] | None,
 ) -> list[ColumnElement[bool]]:
-    """Return the conditions on model runs; None leaves one out."""
+    """Return the conditions on model runs; None, or no workload, leaves one out."""
     wanted = None if setting is None else canonical_json(dict(setting))
     return [
-        *matching(schema.workload, {"key": workload}),
+        *([schema.workload.c.key.in_(workloads)] if workloads else ()),
         *matching(schema.campaign, {"device": device, "board": board}),
         *matching(schema.model_run, {"mode": mode, "setting": wanted}),
     ]

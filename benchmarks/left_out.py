@@ -5,7 +5,7 @@ It measures nothing and reads a database (an SQLite file; boards are UUIDs or be
     python -m benchmarks.left_out DATABASE model|family|batch_size [MODEL...]
     python -m benchmarks.left_out DATABASE families
     python -m benchmarks.left_out DATABASE boards BOARD...
-    python -m benchmarks.left_out DATABASE borrowed [BOARD...]
+    python -m benchmarks.left_out DATABASE transfer [MODEL...]
 
 Each prints one JSON document.
 
@@ -29,9 +29,8 @@ learned from what is left. Compared are the operators that no other board measur
 their estimates rest on and by sort of operator, and the boards' CUDA graphs of which at least 20 %
 of the time is estimated.
 
-`borrowed`: each board in turn is treated as if it had run its models and measured no operator, with
-its anchors (which scale other boards' costs) and without. Compared are its CUDA graphs whose calls
-other boards' costs all cover.
+`transfer`: each measured run is predicted from another board's costs alone, where these cover it,
+as they are and scaled by the factors that the anchors of both boards give.
 """
 
 from __future__ import annotations
@@ -56,16 +55,18 @@ from typing import Any, NamedTuple
 
 from benchmarks.intervals import binomial_interval, effective, score
 from opdb import records
-from opdb.commands.validate import MEASURES, Measure, attribution, inside, is_whole, predicted
+from opdb.commands.validate import MEASURES, Measure, attribution, inside, predicted
 from opdb.commands.validate import errors_of as errors_between
+from opdb.derive.boards import UNKNOWN_BASE_POWER, Factors, transferred
 from opdb.errors import InputError, OpdbError
 from opdb.estimates.__main__ import examples_with_users, first_word, learn, trained, works_of
 from opdb.estimates.estimator import ESTIMATED, from_document
 from opdb.estimates.features import Features, features, roofline
 from opdb.estimates.training import Example, PointsLeftOut, errors_of, usable
+from opdb.predict.compose import compose_pass, inputs_in_pass
 from opdb.predict.generation import Interpolated
 from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor, predictor_for
-from opdb.predict.timeline import EstimatedCosts
+from opdb.predict.timeline import EstimatedCosts, Pass, PredictionInputs
 from opdb.records import Configuration, Cost, Mode, Quantity, Workload
 from opdb.store import Store, open_store
 
@@ -84,6 +85,25 @@ def graph_document(each: Answer) -> dict[str, Any]:
         found[measure] = attribution(each, measure)
         found[f"{measure}_inside"] = inside(each, measure)
     return found
+
+
+def composed(
+    predictor: Predictor, workload: Workload, mode: Mode, inputs: PredictionInputs
+) -> Answer:
+    pass_ = Pass(workload)
+    inputs = inputs_in_pass(pass_, predictor.in_mode(inputs, pass_, mode))
+    return Answer(
+        compose_pass(pass_, mode, inputs), predictor.run_cost(workload, mode, inputs.board)
+    )
+
+
+def predicted_without(
+    predictor: Predictor, workload: Workload, mode: Mode, out: set[str], instead: EstimatedCosts
+) -> Answer:
+    """Predict a measured run as if some configurations (keys) had only estimates, `instead`."""
+    board = predictor.measured_in(mode)[workload.key].board
+    inputs = replace(predictor.inputs(workload, board, out), estimates=instead)
+    return composed(predictor, workload, mode, inputs)
 
 
 # model, family, batch_size
@@ -186,9 +206,7 @@ def _ran(
     shares = {p.configuration.key: p.share_time for p in parts}
     out = {key: share for key, share in shares.items() if key in left_out}
     refused = sum(share for key, share in out.items() if key in methods[OURS].refused)
-    answers = {
-        name: predictor.without(*run, left_out, instead) for name, instead in methods.items()
-    }
+    answers = {n: predicted_without(predictor, *run, left_out, of) for n, of in methods.items()}
     return Ran(group, sum(out.values()) - refused, refused, answers)
 
 
@@ -395,7 +413,8 @@ def of_families(store: Store, predictor: Predictor) -> dict[str, Any]:
             whole = predictor.answer(workload, "graph").prediction
             share = sum(p.share_time for p in whole.parts if p.configuration.key in out)
             if share >= LEAST_ESTIMATED and whole.coverage_calls == 1:
-                found.append((share, predictor.without(workload, "graph", out, estimates)))
+                answer = predicted_without(predictor, workload, "graph", out, estimates)
+                found.append((share, answer))
     answers = [answer for _, answer in found]
     return {
         "graphs": [{**graph_document(answer), "estimated": share} for share, answer in found],
@@ -493,43 +512,6 @@ def without(database: Path, boards: Sequence[str], path: Path) -> None:
         connection.execute("DELETE FROM learned")
 
 
-def without_operators(database: Path, board: str, path: Path, *, anchored: bool) -> bool:
-    """Copy a database to a path, with a board's runs alone of all it measured, and its anchors.
-
-    Return whether it has anchors then.
-    """
-    shutil.copy(database, path)
-    kept = "role != 'anchor'" if anchored else "TRUE"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        of_board = "campaign IN (SELECT id FROM campaign WHERE board = ?)"
-        connection.execute(f"DELETE FROM visit WHERE {of_board} AND {kept}", [board])
-        connection.execute("DELETE FROM cost WHERE board = ?", [board])
-        left = connection.execute(f"SELECT * FROM visit WHERE {of_board} LIMIT 1", [board])
-        return left.fetchone() is not None
-
-
-def borrowed(
-    database: Path, full: Predictor, boards: Collection[str], *, anchored: bool
-) -> Iterator[Answer]:
-    """Yield the graphs of these boards as predicted from what all others measured alone.
-
-    Where they are to be anchored, of those that have anchors.
-    """
-    of_board: dict[str, list[Workload]] = defaultdict(list)
-    for each in full.answers([], ["graph"]):
-        if each.prediction.board in boards:
-            of_board[each.prediction.board].append(each.prediction.workload)
-    with tempfile.TemporaryDirectory() as folder:
-        for board, workloads in of_board.items():
-            path = Path(folder, f"{board}.sqlite")
-            if without_operators(database, board, path, anchored=anchored) != anchored:
-                continue
-            with open_store(str(path), create=False) as store:
-                rest = predictor_for(store, full.device, estimates=False)
-                yield from filter(is_whole, (rest.answer(w, "graph", board) for w in workloads))
-            path.unlink()
-
-
 def sort_of(of: Features) -> str:
     """Return what sort of operator a call is: a kind, convolutions by window and groups."""
     if not of.family.startswith("convolution"):
@@ -587,30 +569,6 @@ def groups(operators: Sequence[Operator]) -> list[Group]:
     return found
 
 
-def scores(graphs: Sequence[Answer], measure: Measure) -> tuple[float, float]:
-    """Return the mean interval score on logarithms, and that of the best constant width."""
-    errors, halves = [], []
-    for each in graphs:
-        found, ratio = each.prediction, attribution(each, measure)
-        interval = found.time_interval_s if measure == "time" else found.energy_interval_j
-        if ratio is not None and interval is not None:
-            errors.append(abs(math.log(ratio)))
-            halves.append(math.log(interval[1] / interval[0]) / 2)
-    constant = [statistics.fmean(score(error, half) for error in errors) for half in errors]
-    return statistics.fmean(map(score, errors, halves)), min(constant)
-
-
-def summarise(graphs: Sequence[Answer]) -> dict[str, Any]:
-    """Return how far graphs are off, how many their intervals hold, and how wide these are."""
-    found: dict[str, Any] = {}
-    for measure in MEASURES:
-        errors = errors_between(graphs, measure)
-        if errors is not None and errors.inside_interval is not None:
-            scored, best = scores(graphs, measure)
-            found[measure] = {**asdict(errors), "score": scored, "best_constant_score": best}
-    return found
-
-
 def of_boards(database: Path, full: Predictor, boards: Sequence[str]) -> dict[str, Any]:
     """Return each group of operators and each graph, and what these come to."""
     with tempfile.TemporaryDirectory() as folder:
@@ -621,21 +579,60 @@ def of_boards(database: Path, full: Predictor, boards: Sequence[str]) -> dict[st
             operators = [each.numbers() for each in groups(list(operators_of(known, rest, full)))]
             graphs = list(graphs_of(predictor_for(known, full.device), full, boards))
     ran = list(map(graph_document, graphs))
-    return {"operators": operators, "graphs": ran, "summary": summarise(graphs)}
+    summaries = {measure: summary(seen_of(graphs, measure)) for measure in MEASURES}
+    return {"operators": operators, "graphs": ran, "summary": summaries}
 
 
-def of_borrowed(database: Path, full: Predictor, boards: Sequence[str]) -> dict[str, Any]:
-    """Return how right predictions from other boards' costs are, with anchors and without."""
-    return {
-        name: summarise(list(borrowed(database, full, boards, anchored=anchored)))
-        for name, anchored in (("with anchors", True), ("without anchors", False))
+# transfer
+
+
+def of_transfers(predictor: Predictor, models: Collection[str] = ()) -> dict[str, Any]:
+    """Return each measured run predicted from each other board's costs, raw and by factors."""
+    rows = []
+    found: dict[str, list[Answer]] = {"raw": [], "factored": []}
+    for workload, run in predictor.runs(models):
+        board = predictor.board_of(run)
+        costs_of = {b: predictor.own(workload.occurrences(), b) for b in predictor.boards}
+        for origin, costs in costs_of.items():
+            if origin == board or len(costs) < len(workload.occurrences()):
+                continue
+            by, both = _transfer(predictor, (workload, run.mode), board, origin)
+            for how, answer in both.items():
+                found[how].append(answer)
+            told = {how: {m: attribution(a, m) for m in MEASURES} for how, a in both.items()}
+            rows.append({**graph_document(both["raw"]), "from": origin, **told, **asdict(by)})
+    errors = {how: {m: errors_between(those, m) for m in MEASURES} for how, those in found.items()}
+    summaries = {
+        how: {m: each and asdict(each) for m, each in of.items()} for how, of in errors.items()
     }
+    return {"transfers": rows, "summary": summaries}
+
+
+def _transfer(
+    predictor: Predictor, run: tuple[Workload, Mode], board: str, origin: str
+) -> tuple[Factors, dict[str, Answer]]:
+    by, own = predictor.factors(board, origin), predictor.calibration(board)
+    base_w = predictor.base_power_w(origin)
+    here_w = base_w * by.base_power if base_w and by.base_power else base_w
+    if here_w and by.base_power is None:
+        reach_w = UNKNOWN_BASE_POWER.half_width * here_w
+        own = replace(own, base_power_interval_w=(here_w - reach_w, here_w + reach_w))
+    costs = predictor.own(run[0].occurrences(), origin)
+    raw = {key: replace(cost, board=board) for key, cost in costs.items()}
+    brought = {key: transferred(cost, board, by, here_w) for key, cost in costs.items()}
+    answers = {}
+    for how, watts, taken in (("raw", base_w, raw), ("factored", here_w, brought)):
+        calibration = replace(own, base_power_w=watts)
+        inputs = predictor.inputs_of(run[0], board, calibration, taken, timed_on=origin)
+        factors = dict.fromkeys(taken, by) if how == "factored" else {}
+        answers[how] = composed(predictor, *run, replace(inputs, brought=factors))
+    return by, answers
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("database", type=Path)
-    parser.add_argument("check", choices=(*NAMES, "families", "boards", "borrowed"))
+    parser.add_argument("check", choices=(*NAMES, "families", "boards", "transfer"))
     parser.add_argument("names", nargs="*", metavar="BOARD or MODEL")
     parser.add_argument("--device", help="by default the one with the most costs")
     options = parser.parse_args()
@@ -649,9 +646,10 @@ def main() -> int:
                 found = of_learned_anew(store, full, check, names)
             elif check == "families":
                 found = of_families(store, full)
+            elif check == "transfer":
+                found = of_transfers(full, names)
             else:
-                of = of_borrowed if check == "borrowed" else of_boards
-                found = of(options.database, full, [full.board(n) for n in names] or full.boards)
+                found = of_boards(options.database, full, [full.board(name) for name in names])
     except OpdbError as error:
         print(f"left_out: {error}", file=sys.stderr)
         return error.exit_status

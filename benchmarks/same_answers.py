@@ -75,7 +75,6 @@ validate --within 0.01
 validate --mode graph
 validate --mode compile,compile:reduce-overhead
 validate --duplicates
-validate --transfer
 validate --kernels
 validate --mode nothing
 modes resnet50 --stored --csv modes.csv

@@ -10,10 +10,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 24_282, "lines": 45_759, "files": 136},
+    "core": {"statements": 24_225, "lines": 45_615, "files": 136},
     "studies": {"statements": 4_368, "lines": 8_218, "files": 20},
     "tests": {"lines": 31_805, "files": 267},
-    "benchmarks": {"lines": 2_489, "files": 10},
+    "benchmarks": {"lines": 2_486, "files": 10},
 }
 
 

@@ -23,17 +23,9 @@ class Without:
         self.names = names
 
 
-def _complete_models(incomplete: str) -> list[str]:
-    from opdb.checkpoints import CHECKPOINTS
-    from opdb.models.catalogue import catalogue
-
-    names = {*(each.name for each in catalogue()), *CHECKPOINTS}
-    return sorted(name for name in names if name.startswith(incomplete))
-
-
 def models(text: str) -> Any:
-    """Return the argument of a command that takes models' names; shells complete those listed."""
-    return typer.Argument(metavar="MODEL", autocompletion=_complete_models, help=text)
+    """Return the argument of a command that takes models' names."""
+    return typer.Argument(metavar="MODEL", help=text)
 
 
 Db: TypeAlias = Annotated[

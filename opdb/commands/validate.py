@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
-from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
@@ -15,13 +13,13 @@ import typer
 from opdb.cli import console, options
 from opdb.commands import _lazy as lazy
 from opdb.commands.predict import Tell, check_share, predicting
-from opdb.derive.boards import DuplicatePair, Factor, agreement, pairs
+from opdb.derive.boards import DuplicatePair, agreement, pairs
 from opdb.derive.runs import Launches, RunCost
 from opdb.errors import CheckError, InputError, UnknownNameError
 from opdb.predict.figures import Amount, energy_of, time_of
 from opdb.records import Json, Mode, ModelRun, Workload
 from opdb.spec import parse_mode, workload_columns
-from opdb.tables import RATIO, Column, Listing, Report, Rows, Table, quantity
+from opdb.tables import Column, Listing, Report, Rows, Table, quantity
 from opdb.units import plural, short_board, show_ratio, show_share
 
 PANEL = "predict"
@@ -38,8 +36,7 @@ ORIGINS: tuple[CostOrigin, ...] = ("own", "borrowed")
 class Errors:
     """Absolute relative errors of `count` predictions, the share of runs that intervals hold.
 
-    `median_half_width` is relative to the prediction, `model_error_share` the median share of the
-    squared width that other models' errors make. All are None where there is no interval.
+    `median_half_width` is relative to the prediction. Both are None where there is no interval.
     """
 
     count: int
@@ -48,7 +45,6 @@ class Errors:
     largest: float
     inside_interval: float | None
     median_half_width: float | None
-    model_error_share: float | None
 
 
 class Group(NamedTuple):
@@ -77,21 +73,19 @@ def attribution(answer: lazy.predictor.Answer, measure: Measure) -> float | None
 
 def errors_of(answers: Iterable[lazy.predictor.Answer], measure: Measure) -> Errors | None:
     """Return how far predictions are off, and how often their intervals hold; None of none."""
-    ratios = [(answer, attribution(answer, measure)) for answer in answers]
-    known = [(answer, abs(ratio - 1)) for answer, ratio in ratios if ratio is not None]
-    if not known:
-        return None
-    holds, widths, shares = [], [], []
-    for answer, _ in known:
-        found = predicted(answer, measure)
+    errors, holds, widths = [], [], []
+    for answer in answers:
+        ratio, found = attribution(answer, measure), predicted(answer, measure)
+        if ratio is None:
+            continue
+        errors.append(abs(ratio - 1))
         if found is not None and found.interval and found.value and found.interval[0]:
             low, high = found.interval
             holds.append(bool(inside(answer, measure)))
             widths.append((high - low) / 2 / found.value)
-            of_models = getattr(answer.prediction.total, f"widths_{measure}")
-            either = sum(width**2 for width in of_models) / 2
-            shares.append(1 - either / (math.log(high / low) / 2) ** 2)
-    ordered = sorted(error for _, error in known)
+    if not errors:
+        return None
+    ordered = sorted(errors)
     return Errors(
         count=len(ordered),
         median=statistics.median(ordered),
@@ -101,7 +95,6 @@ def errors_of(answers: Iterable[lazy.predictor.Answer], measure: Measure) -> Err
         largest=ordered[-1],
         inside_interval=statistics.fmean(holds) if holds else None,
         median_half_width=statistics.median(widths) if widths else None,
-        model_error_share=statistics.median(shares) if shares else None,
     )
 
 
@@ -337,62 +330,6 @@ def _duplicates(
     return Listing({"duplicates": summary, "rows": PAIRS.documents(named)}, lines)
 
 
-# Other boards
-
-HOWS = {"raw": "raw", "factored": "brought"}
-"""How another board's costs were taken: as they are, multiplied by factors; a transfer's answer."""
-
-
-def _ratio(how: str, measure: Measure) -> Column[lazy.predictor.Transfer]:
-    title = measure if how == "raw" else "by factors"
-    taken = attrgetter(HOWS[how])
-    return Column(
-        f"{how}_{measure}", lambda each: attribution(taken(each), measure), title, unit=RATIO
-    )
-
-
-def _factor(factor: Factor) -> Json:
-    return {"value": factor.value, "spread": factor.spread, "anchors": factor.count}
-
-
-TRANSFERS: Table[lazy.predictor.Transfer] = Table(
-    *workload_columns(lambda each: each.raw.prediction.workload),
-    Column("mode", lambda each: each.raw.prediction.mode, title="mode"),
-    Column("from", lambda each: each.origin, title="from", text=lambda t: short_board(t.origin)),
-    Column(
-        "board",
-        lambda each: each.raw.prediction.board,
-        title="to",
-        text=lambda each: short_board(each.raw.prediction.board),
-    ),
-    *(_ratio(how, measure) for measure in MEASURES for how in HOWS),
-    Column(
-        "factors",
-        lambda each: {
-            "base_power": each.factors.base_power,
-            "time": _factor(each.factors.time),
-            "dynamic_energy": _factor(each.factors.dynamic_energy),
-        },
-    ),
-)
-
-
-def _transfers(
-    store: lazy.store.Store, predictor: lazy.predictor.Predictor, models: Collection[str]
-) -> Listing:
-    found = predictor.transfers(models)
-    if not found:
-        raise InputError("no measured run is covered by the costs of another board of the device")
-    parts: list[str | Rows[Any]] = [Rows(TRANSFERS, found)]
-    summary: dict[str, dict[str, Json]] = {measure: {} for measure in MEASURES}
-    for how, name in HOWS.items():
-        errors = both(list(map(attrgetter(name), found)))
-        parts += _in_words(errors, " as it is" if how == "raw" else " by factors")
-        for measure, document in _documents(errors).items():
-            summary[measure][how] = document
-    return Listing({"transfers": TRANSFERS.documents(found), "summary": summary}, parts)
-
-
 # The same kernels
 
 Launched = tuple[Workload, ModelRun, Launches]
@@ -496,13 +433,6 @@ def run(
             help="Instead: how often two independent measurements agree within their intervals.",
         ),
     ] = False,
-    transfer: Annotated[
-        bool,
-        typer.Option(
-            "--transfer",
-            help="Instead: predict each run from another board's costs, with and without factors.",
-        ),
-    ] = False,
     kernels: Annotated[
         bool,
         typer.Option(
@@ -527,17 +457,17 @@ def run(
     operators' costs; runs for which other boards' costs stand in are counted apart. Intervals rest
     on other models alone.
     Runs with calls that were never measured, or that no operator describes, are listed apart.
-    Three further checks look at what predictions rest on; each prints a table of its own.
+    Two further checks look at what predictions rest on; each prints a table of its own.
     """
     check_share("--within", within)
     modes = options.parse_modes(mode)
-    others = duplicates + transfer + kernels
+    others = duplicates + kernels
     if others + (within is not None) > 1:
-        raise InputError("--duplicates, --transfer, --kernels and --within: give one at a time")
+        raise InputError("--duplicates, --kernels and --within: give one at a time")
     if modes and others:
         raise InputError("--mode is about the table of predictions; give it without other checks")
     if others:
-        check = _duplicates if duplicates else _transfers if transfer else _same_kernels
+        check = _duplicates if duplicates else _same_kernels
         with predicting(out.db, device, estimates=False) as (store, predictor):
             out.answer(check(store, predictor, known_models(store, models or [])))
         return

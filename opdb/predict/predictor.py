@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
-from opdb.derive.boards import UNKNOWN_BASE_POWER, Factors, transferred
 from opdb.derive.costs import host_quantities
 from opdb.derive.quiet import (
     LEAST_SHARE,
@@ -30,13 +29,9 @@ from opdb.predict.compose import (
     PassSum,
     Prediction,
     compose_pass,
-    inputs_in_pass,
 )
 from opdb.predict.generation import Interpolated, between, in_part_between, read_bytes, standing
 from opdb.predict.timeline import (
-    EstimatedCosts,
-    Pass,
-    PredictionInputs,
     is_one_graph,
 )
 from opdb.records import (
@@ -202,16 +197,6 @@ def _holds(interval: tuple[float, float] | None, measured: Quantity | None) -> b
     return interval[0] <= measured.mean <= interval[1]
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """A measured run predicted from another board's costs: unchanged, and scaled by factors."""
-
-    origin: str
-    factors: Factors
-    raw: Answer
-    brought: Answer
-
-
 # A host that was calibrated against those of boards: what it makes of their predictions.
 
 
@@ -350,9 +335,11 @@ class Predictor(BoardData):
     def runs(self, names: Collection[str]) -> list[tuple[Workload, ModelRun]]:
         """Return the latest good run of each workload, mode and board; of these models, or all."""
         found: dict[tuple[str, str, str], tuple[Workload, ModelRun]] = {}
-        for mode, workload in self._measured_models(names):
-            for run in self.runs_of(workload, mode):
-                found[workload.key, mode, self.board_of(run)] = (workload, run)
+        for mode in MODES:
+            for workload in self.workloads_of(list(self.measured_in(mode))):
+                if not names or workload.name in names:
+                    for run in self.runs_of(workload, mode):
+                        found[workload.key, mode, self.board_of(run)] = (workload, run)
         return list(found.values())
 
     def run_ratios(self) -> RunRatios:
@@ -489,66 +476,6 @@ class Predictor(BoardData):
             for workload, (mode, each) in zip(workloads, asked, strict=True)
         ]
         return sorted(found, key=lambda answer: answer.order)
-
-    def without(
-        self, workload: Workload, mode: Mode, left_out: Collection[str], instead: EstimatedCosts
-    ) -> Answer:
-        """Predict a measured workload as if configurations (keys) had never been measured.
-
-        `instead` holds the estimates of them that take their place.
-        """
-        board = self.measured_in(mode)[workload.key].board
-        inputs = replace(self.inputs(workload, board, left_out), estimates=instead)
-        return self._composed(workload, mode, inputs)
-
-    def transfers(self, names: Collection[str]) -> list[Transfer]:
-        """Predict every measured run from each other board's costs alone, where these cover it."""
-        found = []
-        for mode, workload in self._measured_models(names):
-            boards = {self.board_of(run) for run in self.runs_of(workload, mode)}
-            found += [
-                transfer
-                for board in sorted(boards)
-                for origin in self.boards
-                if origin != board
-                and (transfer := self._transfer(workload, mode, board, origin)) is not None
-            ]
-        return sorted(found, key=lambda transfer: transfer.raw.order)
-
-    def _transfer(self, workload: Workload, mode: Mode, board: str, origin: str) -> Transfer | None:
-        costs = self.own(workload.occurrences(), origin)
-        if len(costs) < len(workload.occurrences()):
-            return None
-        by = self.factors(board, origin)
-        own = self.calibration(board)
-        base_w = self.base_power_w(origin)
-        here_w = base_w * by.base_power if base_w and by.base_power else base_w
-        if here_w and by.base_power is None:
-            reach_w = UNKNOWN_BASE_POWER.half_width * here_w
-            own = replace(own, base_power_interval_w=(here_w - reach_w, here_w + reach_w))
-        raw = {key: replace(cost, board=board) for key, cost in costs.items()}
-        brought = {key: transferred(cost, board, by, here_w) for key, cost in costs.items()}
-
-        def answer(watts: float | None, taken: Mapping[str, Cost], *by: Factors) -> Answer:
-            calibration = replace(own, base_power_w=watts)
-            inputs = self.inputs_of(workload, board, calibration, taken, timed_on=origin)
-            inputs = replace(inputs, brought={key: each for key in taken for each in by})
-            return self._composed(workload, mode, inputs)
-
-        return Transfer(origin, by, answer(base_w, raw), answer(here_w, brought, by))
-
-    def _measured_models(self, names: Collection[str]) -> list[tuple[Mode, Workload]]:
-        return [
-            (mode, workload)
-            for mode in MODES
-            for workload in self.workloads_of(list(self.measured_in(mode)))
-            if not names or workload.name in names
-        ]
-
-    def _composed(self, workload: Workload, mode: Mode, inputs: PredictionInputs) -> Answer:
-        pass_ = Pass(workload)
-        inputs = self.in_mode(inputs, pass_, mode)
-        return self._compared(compose_pass(pass_, mode, inputs_in_pass(pass_, inputs)))
 
     def _compared(self, prediction: Prediction) -> Answer:
         workload, mode, board = prediction.workload, prediction.mode, prediction.board

@@ -7,8 +7,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import pytest
-
 from opdb.cli import COMMANDS
 from tests.cli.conftest import Opdb
 
@@ -75,12 +73,5 @@ def completed(words: str, shell: str = "bash") -> list[str]:
     return ran.stdout.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("opdb predict resnet50 --layer", ["--layers"]),
-        ("opdb predict resnet1", ["resnet101", "resnet152", "resnet18"]),
-    ],
-)
-def test_options_and_models_are_completed(words: str, expected: list[str]) -> None:
-    assert completed(words) == expected
+def test_options_are_completed() -> None:
+    assert completed("opdb predict resnet50 --layer") == ["--layers"]

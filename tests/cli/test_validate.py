@@ -90,27 +90,6 @@ def test_within_is_a_check(opdb: Opdb, h200: Path) -> None:
     assert json.loads(ran.out)["rows"], "what was found is printed all the same"
 
 
-def test_costs_of_another_board_with_and_without_factors(opdb: Opdb, h200: Path) -> None:
-    ran = opdb("validate", "--transfer", "--json")
-    assert (ran.status, ran.err) == (0, "")
-    found = json.loads(ran.out)
-    rows = found["transfers"]
-    assert {row["model"] for row in rows} >= {"resnet50", "vit_b_16"}
-    assert len({(row["board"], row["from"]) for row in rows}) > 2
-    for row in rows:
-        assert row["board"] != row["from"]
-        assert row["factors"]["dynamic_energy"]["anchors"] >= 3
-    for name in ("time", "energy"):
-        for how in ("raw", "factored"):
-            errors = [abs(row[f"{how}_{name}"] - 1) for row in rows]
-            assert found["summary"][name][how]["median"] == pytest.approx(statistics.median(errors))
-            assert found["summary"][name][how]["largest"] == pytest.approx(max(errors))
-    ran = opdb("validate", "--transfer", "resnet50")
-    lines = ran.out.splitlines()
-    told = len([line for line in lines if line.startswith("resnet50")])
-    assert told == len([row for row in rows if row["model"] == "resnet50"]) >= 16
-
-
 def test_models_launch_their_operators_kernels(opdb: Opdb, h200: Path) -> None:
     ran = opdb("validate", "--kernels")
     assert ran.status == 0

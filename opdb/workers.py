@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -302,23 +300,28 @@ class Job:
     def __call__(self) -> int:
         if self.database is None and not os.environ.get("OPDB_DB"):
             raise InputError("OPDB_DB is not set here as it was for opdb submit; give it --db URL")
-        state = read_state(self.state) | {"state": "running", "host": socket.gethostname()}
-        state |= {"runs": state.get("runs", 0) + 1, "since": _now(), "exit_status": None}
-        state |= {"name": self.name, "job": _number(), "log": str(self.log)}
-        write_state(self.state, state)
         if self.base is not None and not self.shard.exists():
             aside = self.shard.with_suffix(".part")
             shutil.copyfile(self.base, aside)
             aside.replace(self.shard)
-        status: int | None = None
-        try:
-            status = self._run(self.log)
-        finally:
-            said = {0: "done", None: "stopped", INTERRUPTED: "stopped"}.get(status, "failed")
-            write_state(self.state, state | {"state": said, "exit_status": status, "since": _now()})
-        if said == "failed":
+        status = self._run(self.log)
+        self.write_state(_number(), status)
+        if status not in (0, INTERRUPTED):
             raise InputError(f"opdb ended with exit status {status}; see {self.log}")
-        return int(status or 0)
+        return status
+
+    def write_state(self, number: str | None, exit_status: int | None = None) -> None:
+        """Write what is known of the job: Slurm's number, and how its command ended."""
+        state = {
+            "name": self.name,
+            "job": number,
+            "command": list(self.command),
+            "log": str(self.log),
+            "exit_status": exit_status,
+        }
+        aside = self.state.with_suffix(".part")
+        aside.write_text(json.dumps(state, indent=1) + "\n")
+        aside.replace(self.state)
 
     def checkpoint(self, *_: Any) -> Any:
         """Return what is to be run when the job is requeued: the same, which goes on by itself."""
@@ -361,25 +364,10 @@ def _ignore_warnings() -> None:
 
 
 def read_state(path: Path) -> dict[str, Json]:
-    if not path.exists():
-        return {}
     document = parse_json(path, read_text(path, "a job's state"))
-    if not isinstance(document, dict) or "state" not in document:
+    if not isinstance(document, dict) or "exit_status" not in document:
         raise InputError(f"{path} is not a job's state")
     return document
-
-
-def write_state(path: Path, state: dict[str, Json]) -> None:
-    aside = path.with_suffix(".part.json")
-    aside.write_text(json.dumps(state, indent=1) + "\n")
-    aside.replace(path)
-
-
-def states_in(folder: Path) -> list[dict[str, Json]]:
-    paths = sorted(path for path in folder.glob("*.json") if not path.name.endswith(".part.json"))
-    if not paths:
-        raise InputError(f"{folder} holds no job; opdb submit makes them there")
-    return [read_state(path) for path in paths]
 
 
 def name_of(command: Sequence[str]) -> str:
@@ -398,10 +386,6 @@ def name_of(command: Sequence[str]) -> str:
 def _number() -> str | None:
     array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 # From a command to jobs: one for each model and each algorithm that it names.
@@ -437,9 +421,6 @@ def jobs_of(
 
 
 # Jobs given to Slurm: arrays, requeued when preempted or out of time.
-
-WAITING = ("submitted", "running", "stopped")
-"""States in which a job may still be Slurm's."""
 
 WARNED_S = 120
 """A job is told so long before its time is up; it is then requeued."""
@@ -496,15 +477,9 @@ def submit(jobs: Sequence[Job], parameters: Mapping[str, object], requeues: int)
     import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-    folder = Path(jobs[0].folder)
-    waiting = queue()
-    at_work = [
-        job.name
-        for job in jobs
-        for state in [read_state(job.state)]
-        if state.get("state") in WAITING and (waiting is None or state["job"] in waiting)
-    ]
-    if at_work:
+    folder, names = Path(jobs[0].folder), {job.name for job in jobs}
+    waiting = [each["name"] for each in jobs_in(folder) if each["state"] not in ENDED]
+    if at_work := sorted(names.intersection(waiting)):
         raise InputError(
             f"{', '.join(at_work)}: still at work (opdb show jobs {folder}); wait for it, "
             "cancel it with scancel, or give another --folder"
@@ -515,31 +490,17 @@ def submit(jobs: Sequence[Job], parameters: Mapping[str, object], requeues: int)
     executor = submitit.SlurmExecutor(private, max_num_timeout=requeues)
     executor.update_parameters(**parameters)
     for job in jobs:
-        has_shard = job.database is not None and job.database.endswith(str(job.shard))
-        submitted: dict[str, Json] = {
-            "name": job.name,
-            "state": "submitted",
-            "job": None,
-            "command": list(job.command),
-            "log": str(job.log),
-            "shard": str(job.shard) if has_shard else None,
-            "runs": 0,
-            "exit_status": None,
-        }
-        write_state(job.state, submitted)
+        job.state.unlink(missing_ok=True)
     try:
         with executor.batch():
             given = [executor.submit(job) for job in jobs]
     except (FailedJobError, FailedSubmissionError) as error:
-        for job in jobs:
-            job.state.unlink()
         why = next(reversed(str(error).strip().splitlines()), "it does not say why")
         raise InputError(f"sbatch refuses the jobs: {why}") from error
     ids = [str(each.job_id) for each in given]
     for job, number in zip(jobs, ids, strict=True):
-        state = read_state(job.state)
-        if state["state"] == "submitted":  # else it has begun, and knows its number itself
-            write_state(job.state, state | {"job": number})
+        if not job.state.exists():  # else it has ended already
+            job.write_state(number)
     return ids
 
 
@@ -556,17 +517,22 @@ def queue() -> dict[str, str] | None:
     return {line[0]: line[1].lower() for line in lines if len(line) == 2}
 
 
+ENDED = ("done", "failed", "stopped", "lost")
+"""States of jobs that Slurm does not have any more."""
+
+
 def jobs_in(folder: Path) -> list[dict[str, Json]]:
-    """Return the jobs of a folder with what Slurm says of them, as `slurm`, None where it does not.
+    """Return the jobs of a folder, each with its `state`: Slurm's word, or how its command ended.
 
     One that Slurm does not have any more though it never ended is `lost`: killed for its memory or
-    its time, cancelled, or its node failed.
+    its time, cancelled, or its node failed. Where Slurm does not say, it is `submitted`.
     """
-    found = queue()
+    words = queue()
     jobs = []
-    for state in states_in(folder):
-        said = None if found is None else found.get(str(state["job"]))
-        if found is not None and said is None and state["state"] in ("submitted", "running"):
-            state = state | {"state": "lost"}
-        jobs.append(state | {"slurm": said})
+    for state in map(read_state, sorted(folder.glob("*.json"))):
+        status = state["exit_status"]
+        ended = {0: "done", INTERRUPTED: "stopped", None: "lost"}.get(status, "failed")
+        if words is None and status is None:
+            ended = "submitted"
+        jobs.append(state | {"state": (words or {}).get(str(state["job"]), ended)})
     return jobs

@@ -429,17 +429,14 @@ JOBS: Table[Mapping[str, Json]] = Table(
         title="state",
         text=lambda job: f"exit {job['exit_status']}" if job["exit_status"] else job["state"],
     ),
-    _member("slurm", "in Slurm"),
-    _member("runs", "runs"),
-    Column("host", lambda job: job.get("host"), title="host"),
-    Column("since", lambda job: job.get("since"), title="since"),
 )
 
 
 def _jobs(folder: str | None) -> Listing:
     if folder is None:
         raise InputError("jobs: name the folder where opdb submit left them")
-    found = lazy.workers.jobs_in(Path(folder))
+    if not (found := lazy.workers.jobs_in(Path(folder))):
+        raise InputError(f"{folder} holds no job; opdb submit makes them there")
     counts = Counter(job["state"] for job in found)
     parts: Parts = [Rows(JOBS, found)]
     parts.append(", ".join(f"{count} {state}" for state, count in sorted(counts.items())))

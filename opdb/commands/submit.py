@@ -60,12 +60,6 @@ class ResourceArguments:
     time: Annotated[
         str, typer.Option("--time", metavar="TIME", help="Time of a job: minutes or H:M:S.")
     ] = "4:00:00"
-    account: Annotated[
-        str | None, typer.Option("--account", metavar="NAME", help="The account that is charged.")
-    ] = None
-    qos: Annotated[
-        str | None, typer.Option("--qos", metavar="NAME", help="The quality of service to ask for.")
-    ] = None
     setup: Annotated[
         list[str] | None,
         typer.Option("--setup", metavar="LINE", help="Shell line run first; may be repeated."),
@@ -88,8 +82,6 @@ class ResourceArguments:
             "gres": self.gres,
             "mem": self.mem,
             "cpus_per_task": self.cpus,
-            "account": self.account,
-            "qos": self.qos,
             "setup": self.setup or None,
             "signal_delay_s": lazy.workers.WARNED_S,
             "array_parallelism": self.at_once,

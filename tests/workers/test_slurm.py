@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sqlite3
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,9 +29,7 @@ from opdb.workers import (
     Job,
     jobs_of,
     read_state,
-    states_in,
     submit,
-    write_state,
 )
 from tests import slurm
 from tests.cli.conftest import Opdb
@@ -63,29 +59,20 @@ def opdb_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_job_runs_its_command_and_keeps_what_became_of_it(opdb_is: Path) -> None:
+def test_a_job_runs_its_command_and_keeps_what_became_of_it(
+    opdb_is: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script(opdb_is, "python", 'echo "$@ on $OPDB_DB"', "echo wrong >&2", "exit ${STATUS:-0}")
     job = Job("a job", ("bench", "conv2d"), str(opdb_is), "sqlite:///x")
-    begun = datetime.now(UTC).replace(microsecond=0)
     assert job() == 0
     said = "-m opdb bench conv2d on sqlite:///x\nwrong\n"
     assert job.log.read_text() == said
-    state = read_state(job.state)
-    since = datetime.fromisoformat(state.pop("since"))
-    assert begun <= since <= datetime.now(UTC)
-    assert state == {
-        "name": "a job",
-        "state": "done",
-        "job": "42",
-        "host": socket.gethostname(),
-        "runs": 1,
-        "exit_status": 0,
-        "log": str(opdb_is / "a job.log"),
-    }
-    write_state(job.state, state | {"command": ["bench"], "state": "stopped"})
-    assert job() == 0
-    state = read_state(job.state)
-    assert (state["runs"], state["command"], state["state"]) == (2, ["bench"], "done")
+    known = {"name": "a job", "job": "42", "command": ["bench", "conv2d"], "log": str(job.log)}
+    assert read_state(job.state) == known | {"exit_status": 0}
+    monkeypatch.setenv("STATUS", "3")
+    with pytest.raises(InputError, match=r"opdb ended with exit status 3; see .*a job.log"):
+        job()
+    assert read_state(job.state) == known | {"exit_status": 3}
     assert job.log.read_text() == 2 * said
 
 
@@ -118,7 +105,7 @@ def test_a_job_that_is_told_to_stop_tells_its_command(opdb_is: Path) -> None:
     script(opdb_is, "python", PYTHON)
     job = Job("a", ("bench",), str(opdb_is), "sqlite:///x")
     assert job() == 130
-    assert job.log.read_text() == "told\n"
+    assert job.log.read_text() == "told\n" and read_state(job.state)["exit_status"] == 130
 
 
 def test_a_command_does_not_outlive_its_job(opdb_is: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,8 +127,7 @@ def test_a_command_does_not_outlive_its_job(opdb_is: Path, monkeypatch: pytest.M
     with pytest.raises(TimeoutError):
         job()
     assert running[0].returncode == 3
-    state = read_state(job.state)
-    assert (state["state"], state["exit_status"]) == ("stopped", None)
+    assert not job.state.exists(), "it has not ended"
 
 
 # Slurm
@@ -174,45 +160,36 @@ def test_jobs_are_given_as_one_array(cluster: Path, tmp_path: Path) -> None:
     folder = tmp_path / "jobs"
     folder.mkdir()
     elsewhere = Job("c", ("bench", "c"), str(folder), "postgresql://server/x")
-    assert submit([*given_to_slurm(folder, "a", "b"), elsewhere], *GIVEN) == [
-        "77_0",
-        "77_1",
-        "77_2",
-    ]
-    [a, b, c] = states_in(folder)
+    jobs = [*given_to_slurm(folder, "a", "b"), elsewhere]
+    assert submit(jobs, *GIVEN) == ["77_0", "77_1", "77_2"]
+    [a, b, c] = submitting.jobs_in(folder)
     assert a == {
         "name": "a",
-        "state": "submitted",
+        "state": "running",
         "job": "77_0",
         "command": ["bench", "a"],
         "log": str(folder / "a.log"),
-        "shard": str(folder / "a.sqlite"),
-        "runs": 0,
         "exit_status": None,
     }
-    assert (b["job"], c["job"], c["shard"]) == ("77_1", "77_2", None)
+    assert [(each["job"], each["state"]) for each in (b, c)] == [("77_1", "lost"), ("77_2", "lost")]
     given = (cluster / "given").read_text()
     for line in ("partition=main", "cpus-per-task=4", "time=90", "job-name=several"):
         assert f"#SBATCH --{line}" in given
     assert "#SBATCH --array=0-2%" in given and "signal=USR2@120" in given
     assert "module load cuda" in given
     assert stat.S_IMODE((folder / "submitit").stat().st_mode) == 0o700
-    [job] = (each for each in submitting.jobs_in(folder) if each["name"] == "a")
-    assert (job["state"], job["slurm"]) == ("submitted", "running")
     assert (cluster / "asked").read_text() == "--noheader --array --format=%i %T\n"
     assert submitting.queue() == {"77_0": "running"}
-    states = {each["name"]: each["state"] for each in submitting.jobs_in(folder)}
-    assert states == {"a": "submitted", "b": "lost", "c": "lost"}
+    for job, status in ((jobs[1], 130), (jobs[2], 2)):
+        job.write_state("77", status)
+    states = [each["state"] for each in submitting.jobs_in(folder)]
+    assert states == ["running", "stopped", "failed"]
 
 
 def test_what_is_at_work_is_not_given_again(cluster: Path, tmp_path: Path) -> None:
     jobs_here = given_to_slurm(tmp_path, "a", "b")
-    for name, number, state in (("a", "77_0", "running"), ("b", "77_1", "stopped")):
-        command = ["bench", name]
-        write_state(
-            tmp_path / f"{name}.json",
-            {"name": name, "state": state, "job": number, "command": command},
-        )
+    for job, number in zip(jobs_here, ("77_0", "77_1"), strict=True):
+        job.write_state(number)
     with pytest.raises(InputError, match=r"^a: still at work"):
         submit(jobs_here, *GIVEN)
     assert submit(jobs_here[1:], *GIVEN) == ["77"]
@@ -393,7 +370,7 @@ def test_a_job_that_is_requeued_loses_no_finished_visit(
         number = read_state(job.state)["job"]
         # What Slurm sends before a job's time is up, and submitit takes for a preemption too.
         real_slurm.run("scancel", "--signal=USR2", number)
-        wait_for(lambda: read_state(job.state)["state"] == "stopped", log)
+        wait_for(lambda: held(store) == [], log)
         before = visits()
         assert held(store) == [], log()
 
@@ -401,12 +378,11 @@ def test_a_job_that_is_requeued_loses_no_finished_visit(
             # Slurm lets a requeued job wait two minutes; it may still be ending, too.
             command = ["scontrol", "update", f"JobId={number}", "StartTime=now"]
             subprocess.run(command, env=real_slurm.environment, capture_output=True, check=False)
-            return bool(read_state(job.state)["runs"] == 2)
+            return len(visits()) > len(before)
 
         wait_for(runs_again, log)
         real_slurm.wait_until_empty(300)
-        state = read_state(job.state)
-        assert (state["state"], state["exit_status"]) == ("done", 0), log()
+        assert read_state(job.state)["exit_status"] == 0, log()
         after = visits()
         assert set(before) < set(after) and len(set(after)) == len(after)
         measured = store.devices()[0].slug

@@ -6,9 +6,7 @@ What torch or a database says itself when it cannot be used is passed on as it i
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import re
 import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +16,11 @@ from pathlib import Path
 import psutil
 
 from opdb.compiled import lacking
-from opdb.distribution import DISTRIBUTION, install
 from opdb.errors import CannotMeasureError, DatabaseError, NoDatabaseError
 from opdb.meters import nvml, rapl
 from opdb.meters.nvml import BoardState
-from opdb.models.catalogue import version_of
 from opdb.tables import masked
-from opdb.units import MEGA, show
+from opdb.units import show
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ def examine(url: str | None = None) -> list[Finding]:
         of_gpu = f"GPU {index}: " if len(boards) > 1 else ""
         findings += [replace(each, check=f"{of_gpu}{each.check}") for each in of_board(board)]
     findings += [compiling("cuda" if boards else "cpu"), profiler(), processor_energy()]
-    return [*findings, *database_and_disk(url), *extras()]
+    return [*findings, *database_and_disk(url)]
 
 
 def works(findings: Iterable[Finding]) -> tuple[bool, str]:
@@ -166,18 +162,11 @@ def power(uuid: str) -> Finding:
 
 
 def clocks(board: BoardState) -> Finding:
-    """Judge whether something holds the clock back; NVML does not report a lock (-lgc) as such."""
+    """Judge whether something holds the clock back; NVML does not report one that is locked."""
     if held := sorted(HELD_BACK & set(board.throttle_reasons)):
         advice = "Look after cooling and power supply, and wait until it is over."
         return Finding("clocks", f"held back: {', '.join(held)}", advice, blocks=True)
-    target, default = board.application_clock_hz, board.default_application_clock_hz
-    if target is None or default is None or target == default:
-        return Finding("clocks", "not held back")
-    return Finding(
-        "clocks",
-        f"set to {target / MEGA:.0f} MHz (default {default / MEGA:.0f} MHz)",
-        "Give the clock back with sudo nvidia-smi -rac, unless costs at this clock are wanted.",
-    )
+    return Finding("clocks", "not held back")
 
 
 def power_limit(board: BoardState) -> Finding:
@@ -219,28 +208,6 @@ def processor_energy() -> Finding:
     if reason := rapl.unavailable_reason():
         return Finding("processor energy", reason, "Only bench --device cpu needs it.")
     return Finding("processor energy", "RAPL")
-
-
-def extras() -> list[Finding]:
-    return [
-        Finding(f"extra {extra}", f"missing: {', '.join(packages)}", f"{install(extra)}.")
-        for extra, packages in missing_extras().items()
-    ]
-
-
-def missing_extras() -> dict[str, list[str]]:
-    """Return what each extra of opdb lacks here, `dev` left out."""
-    try:
-        required = importlib.metadata.requires(DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:
-        return {}
-    lacks: dict[str, list[str]] = {}
-    for each in required:
-        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", each)
-        name = re.match(r"[\w.-]+", each)
-        if extra and name and extra[1] != "dev" and version_of(name[0]) is None:
-            lacks.setdefault(extra[1], []).append(name[0])
-    return lacks
 
 
 # The database and its disk

@@ -160,30 +160,21 @@ class ModelRunSpec:
 class ModelPolicy(Policy[ModelRunSpec]):
     """Count the runs of these boards, made as boards of these devices under one setting.
 
-    A board under another power limit is a board of another device. `environment` is what the
-    campaigns must say of themselves, such as the version of torch, and `facts` what the runs must
-    say. The runs in `ignored` (ids) do not count.
+    A board under another power limit is a board of another device. The runs in `ignored` (ids) do
+    not count.
     """
 
     boards: tuple[str, ...]
-    environment: Mapping[str, str | None] = field(default_factory=dict)
     setting: Mapping[str, Json] = field(default_factory=dict)
-    facts: Mapping[str, Json] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
 
     def runs(self, store: Store) -> list[RunState]:
-        found = [
+        return [
             run
             for board in self.boards
             for run in store.run_states(board=board, setting=self.setting)
             if run.device in self.devices and run.id not in self.ignored
         ]
-        if self.facts:
-            found = [run for run in found if _has(run.facts, self.facts)]
-        if self.environment:
-            environments = {campaign.id: campaign.environment for campaign in store.campaigns()}
-            found = [run for run in found if _has(environments[run.campaign], self.environment)]
-        return found
 
     def without_stored(self, store: Store) -> Self:
         """Return the policy that counts only runs that are not stored yet.
@@ -201,11 +192,6 @@ class ModelPolicy(Policy[ModelRunSpec]):
 
     def run_identity(self, run: RunState) -> Hashable:
         return run.workload, run.mode
-
-
-def _has(found: Mapping[str, Json], wanted: Mapping[str, Json]) -> bool:
-    """Return whether each wanted value is there; None is wanted of what may be missing."""
-    return all(found.get(name) == value for name, value in wanted.items())
 
 
 # The options of a training run beyond its model.

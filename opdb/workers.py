@@ -18,7 +18,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -227,11 +227,13 @@ def runs_made(
 ) -> Iterator[tuple[Spec, Any]]:
     """Make runs, each claimed when its turn comes; yield each spec with its run once it is stored.
 
-    `make` makes a run and stores it under its claim. A run that another process has made meanwhile,
-    or took over, is left out. With `retry` runs are made that failed before, with `again` even
+    `make` makes a run and stores it under its claim. A run that another process has claimed, or has
+    made meanwhile, is left out. With `retry` runs are made that failed before, with `again` even
     those that are done.
     """
-    for spec in _claimed(claims, specs):
+    for spec in specs:
+        if not claims.take(spec.key):
+            continue
         run = None
         table = RunTable(policy, policy.runs(store))
         if table.pending([spec], retry=retry, again=again):
@@ -242,17 +244,6 @@ def runs_made(
             yield spec, run
             shown.done()
         claims.give_back([spec.key])
-
-
-def _claimed(claims: Claims, specs: Iterable[Spec]) -> Iterator[Spec]:
-    """Yield specs as they are claimed; those of others last, where these have left them."""
-    of_others = []
-    for spec in specs:
-        if claims.take(spec.key):
-            yield spec
-        else:
-            of_others.append(spec)
-    yield from (spec for spec in of_others if claims.take(spec.key))
 
 
 # Jobs of a Slurm cluster, through submitit: an opdb command for each model and algorithm.

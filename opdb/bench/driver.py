@@ -341,10 +341,7 @@ def train_models(
         ModelRunSpec(request, workload.key, "eager", (board.uuid,), options)
         for request, workload in jobs
     ]
-    told = {"label": options.label, "iters": options.iters, "warmup_iters": options.warmup_iters}
-    policy = ModelPolicy(
-        (board.device,), (board.uuid,), setting=options.setting, facts=told
-    ).without_stored(store)
+    policy = ModelPolicy((board.device,), (board.uuid,), options.setting).without_stored(store)
     workloads = {workload.key: workload for _, workload in jobs}
     for spec, run in trainings(policy).run(store, specs, device, shown):
         yield workloads[spec.workload], run

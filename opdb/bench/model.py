@@ -25,7 +25,7 @@ from opdb.bench.modes import (
     issuing,
     output_difference,
 )
-from opdb.bench.replay import HOLD_UP, Clock, Timing, launched_kernels, observe
+from opdb.bench.replay import HOLD_UP, MIN_REPLAYS, Clock, Timing, launched_kernels, observe
 from opdb.bench.run import campaign
 from opdb.bench.session import (
     Launching,
@@ -207,12 +207,8 @@ def _measure(
     if not is_finite(outputs):
         seen.flags.append("the model's outputs are not finite")
     kept = None if mode in UNCHANGED else [t.cpu() for t in tensors(outputs)]
-    if kept is not None:
-        again = [t.cpu() for t in tensors(step())]
-        seen.facts["eager_difference"] = output_difference(kept, again)
-        del again
-        if not kept:
-            seen.flags.append("outputs hold no tensors: a compiler may leave out what makes none")
+    if kept is not None and not kept:
+        seen.flags.append("outputs hold no tensors: a compiler may leave out what makes none")
     del outputs  # outputs are compared on the host: of the device's memory a mode may need all
     if session.on_gpu:
         torch.cuda.reset_peak_memory_stats()
@@ -230,8 +226,8 @@ def _measure(
             del kept, found
         if session.on_gpu and mode not in (*UNCHANGED, *REPLAYING):
             seen.kernels = launched_kernels(issue)
-        # A short pass may be long the first time; then the stretch finds that it is not.
-        timing = Timing(SETTLE_S, WINDOW_S, lag_s=session.lag_s, long=first_s > WINDOW_S)
+        least = 1 if first_s > WINDOW_S else MIN_REPLAYS
+        timing = Timing(SETTLE_S, WINDOW_S, lag_s=session.lag_s, least=least)
         _observe(session, issue, timing, options, seen, replays=mode in REPLAYING)
         seen.facts |= quiet_facts(mode, seen)
     if mode == "eager" and compiled_frames() > before:
@@ -325,9 +321,6 @@ WARM_UP_PASSES = 2
 HELD_LEAVES = 64
 """Leaves issued behind one hold-up: few enough for the queue of launches to take them all."""
 
-LONGEST_S = 0.1
-"""How long the device is held up at most for a host that became slower."""
-
 
 def time_layers(
     module: nn.Module,
@@ -354,7 +347,6 @@ def time_layers(
         for _ in range(passes):
             holding.begin_pass()
             step()
-            holding.end_pass()
             clock.wait(clock.mark())
             found.append(_sums(marks, clock))
             marks.clear()
@@ -402,39 +394,20 @@ class _Holding:
         self._hold = hold
         self._leaves = 0
         self._leaf_s = 0.0
-        self._held: tuple[float, int] | None = None
 
     def begin_pass(self) -> None:
         self._leaves = 0
 
     def begin(self) -> None:
         if self._hold is not None and self._leaf_s and self._leaves % HELD_LEAVES == 0:
-            self._look_back()
             self._hold(HELD_LEAVES * self._leaf_s * HOLD_UP)
-            self._held = time.perf_counter(), self._leaves
         self._leaves += 1
-
-    def end_pass(self) -> None:
-        self._look_back()
-        self._held = None
 
     def learn(self, step: Callable[[], Any]) -> None:
         self._leaves, self._leaf_s = 0, 0.0
         began_s = time.perf_counter()
         step()
         self._leaf_s = (time.perf_counter() - began_s) / max(self._leaves, 1)
-
-    def _look_back(self) -> None:
-        """Learn anew where the host issued the leaves behind the last hold-up more slowly.
-
-        A full queue of launches slows it down as well, the more the longer the device is held up:
-        so this goes no further than `LONGEST_S`.
-        """
-        if self._held is not None:
-            began_s, before = self._held
-            leaf_s = (time.perf_counter() - began_s) / max(self._leaves - before, 1)
-            most_s = LONGEST_S / (HELD_LEAVES * HOLD_UP)
-            self._leaf_s = max(self._leaf_s, min(leaf_s, most_s))
 
 
 def _sums(marks: list[tuple[str, Any, Any]], clock: Clock) -> dict[str, float]:

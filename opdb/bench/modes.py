@@ -106,11 +106,11 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[PassStep]:
             stack.enter_context(compiling())
             with _failing_as(mode, None if mode == "dynamo" else _device_of(passing.loaded)):
                 passes = _tell_graphs(passing, facts) - 1 + FIRST_PASSES
-                cold = stack.enter_context(_fresh_compiler())
+                stack.enter_context(_fresh_compiler())
                 counts = stack.enter_context(_inductor(passing.loaded, mode))
                 clock = passing.clock
                 issue = _first_passes(lambda: _compiled(mode, passing.loaded), clock, facts, passes)
-                facts |= {"compiled": True, "compile_cold": cold}
+                facts["compiled"] = True
                 if mode in REPLAYING and any(t.is_cuda for t in _held(passing.loaded)):
                     facts["cuda_graphs_left_out"] = counts["cudagraph_skips"]
             before = compiled_frames()
@@ -145,12 +145,9 @@ def flags_of(facts: Mapping[str, Json]) -> list[str]:
         flags.append(f"recompiled while it was measured, {plural(anew, 'time')}")
     if graphs := facts.get("cuda_graphs_left_out"):
         flags.append(f"inductor left out {plural(graphs, 'CUDA graph')}")
-    difference, own = facts.get("output_difference"), facts.get("eager_difference")
+    difference = facts.get("output_difference")
     if difference is not None and difference > DIFFERENT:
-        said = f"outputs differ from eager's by {100 * difference:.1f} % of the largest"
-        if own is not None and own > DIFFERENT / 10:
-            said = f"{said}; those of two eager passes by {100 * own:.1f} %"
-        flags.append(said)
+        flags.append(f"outputs differ from eager's by {100 * difference:.1f} % of the largest")
     return flags
 
 
@@ -282,8 +279,8 @@ def _traced(loaded: LoadedModel) -> PassStep:
 
 
 @contextmanager
-def _fresh_compiler() -> Iterator[bool]:
-    """Give compilers a fresh state and an empty cache on disk; yield whether all was forgotten.
+def _fresh_compiler() -> Iterator[None]:
+    """Give compilers a fresh state and an empty cache on disk.
 
     The folder stays as long as what was compiled may load from it.
     """
@@ -292,7 +289,8 @@ def _fresh_compiler() -> Iterator[bool]:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
         try:
-            yield _forget()
+            _forget()
+            yield
         finally:
             for name, value in told.items():
                 if value is None:
@@ -302,18 +300,12 @@ def _fresh_compiler() -> Iterator[bool]:
             _forget()
 
 
-def _forget() -> bool:
-    """Forget all that dynamo and inductor keep in memory; return whether inductor forgot, too.
-
-    The function for it is not documented.
-    """
+def _forget() -> None:
+    """Forget all that dynamo and inductor keep in memory."""
     from torch._inductor import utils
 
     torch.compiler.reset()
-    clear = getattr(utils, "clear_inductor_caches", None)
-    if clear is not None:
-        clear()
-    return clear is not None
+    utils.clear_inductor_caches()
 
 
 @contextmanager

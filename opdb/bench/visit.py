@@ -40,7 +40,6 @@ from opdb.memory import bytes_moved
 from opdb.models.construction import one_line
 from opdb.operators import BuiltBackward, BuiltCall, build
 from opdb.records import (
-    Calibration,
     Configuration,
     Device,
     Neighbours,
@@ -71,12 +70,7 @@ NEAR_LIMIT = 0.93
 """Mean power above this share of the limit says that the operator itself is at the limit."""
 
 LOWERED_DUTIES = (0.7, 0.5, 0.35)
-"""Busy shares tried in turn for an operator that draws more than the limit allows, from the first
-that is expected to keep below it."""
-
-CLOCK_EXPONENT = 1.7
-"""Dynamic power goes with about this power of the clock: over 55 operators that an H200's limit
-slowed down, time ∝ f^-0.66 and dynamic energy ∝ f^1.07 at the median (docs/measuring.md)."""
+"""Busy shares tried in turn for an operator that draws more than the limit allows."""
 
 UNKNOWN_KERNELS = 20
 """Kernels of a call that could not be listed, to keep the launch queue from filling."""
@@ -282,10 +276,7 @@ def _until_full_clock(
     recovered = False
     stretch, flags = _observed(session, replay, duty, SETTLE_S)
     yield stretch, flags
-    expected = expected_duty(stretch, session.platform.device, session.campaign.calibration)
-    duties = [d for d in LOWERED_DUTIES if d < duty and d <= expected] or [
-        d for d in LOWERED_DUTIES[-1:] if d < duty
-    ]
+    duties = [lowered for lowered in LOWERED_DUTIES if lowered < duty]
     while not is_at_full_clock(flags):
         if recovered or any(flag.startswith(AT_THE_LIMIT) for flag in flags):
             if not duties:
@@ -294,20 +285,6 @@ def _until_full_clock(
         recovered = True
         stretch, flags = _observed(session, replay, duty, SETTLE_S + RECOVER_S)
         yield stretch, flags
-
-
-def expected_duty(stretch: Stretch, device: Device, calibration: Calibration) -> float:
-    """Return the busy share at which a stretch at the power limit would keep below it.
-
-    1 where that is not to be told.
-    """
-    limit_w, base_w = device.power_limit_w, calibration.base_power_w
-    power_w = stretch_power_w(stretch)
-    if not (limit_w and base_w and power_w and device.max_clock_hz and stretch.clock_samples_hz):
-        return 1.0
-    share = statistics.fmean(stretch.clock_samples_hz) / device.max_clock_hz
-    dynamic_w = (power_w - base_w) / stretch.busy_share / share**CLOCK_EXPONENT
-    return (NEAR_LIMIT * limit_w - base_w) / dynamic_w if dynamic_w > 0 else 1.0
 
 
 def _observed(

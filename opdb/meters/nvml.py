@@ -154,8 +154,6 @@ class BoardState:
     power_limit_w: float | None = None
     default_power_limit_w: float | None = None
     max_clock_hz: float | None = None
-    application_clock_hz: float | None = None
-    default_application_clock_hz: float | None = None
     throttle_reasons: tuple[str, ...] = ()
 
 
@@ -192,11 +190,9 @@ def board_state(uuid: str) -> BoardState:
 
 
 def _state(handle: Any) -> BoardState:
-    def clock_hz(call: str) -> float | None:
-        return scaled(optional(call, handle, pynvml.NVML_CLOCK_SM), MEGA)
-
     mig = optional("nvmlDeviceGetMigMode", handle)
     reasons = optional("nvmlDeviceGetCurrentClocksEventReasons", handle) or 0
+    highest = optional("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM)
     limit = optional("nvmlDeviceGetEnforcedPowerLimit", handle)
     default = optional("nvmlDeviceGetPowerManagementDefaultLimit", handle)
     return BoardState(
@@ -205,9 +201,7 @@ def _state(handle: Any) -> BoardState:
         mig=None if mig is None else mig[0] == 1,
         power_limit_w=scaled(limit, MILLI),
         default_power_limit_w=scaled(default, MILLI),
-        max_clock_hz=clock_hz("nvmlDeviceGetMaxClockInfo"),
-        application_clock_hz=clock_hz("nvmlDeviceGetApplicationsClock"),
-        default_application_clock_hz=clock_hz("nvmlDeviceGetDefaultApplicationsClock"),
+        max_clock_hz=scaled(highest, MEGA),
         throttle_reasons=throttle_reasons(reasons),
     )
 

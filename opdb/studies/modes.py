@@ -244,7 +244,6 @@ MODES: Table[ModeRow] = Table(
         "compile",
         text=lambda row: show(_fact("compile_time_s")(row), "s", digits=3) if row.cost else MISSING,
     ),
-    Column("compile_cold", _fact("compile_cold")),
     Column("graphs", _fact("graphs"), "graphs"),
     Column("graph_breaks", _fact("graph_breaks"), "breaks"),
     Column("graph_break_reasons", _fact("graph_break_reasons")),

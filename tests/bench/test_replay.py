@@ -19,9 +19,9 @@ from opdb.bench.replay import (
     L2_EXCESS,
     MAX_CALLS,
     MAX_COPIES,
-    QUEUE_DEPTH,
     REPLAY_TARGET_S,
     CpuClock,
+    CudaClock,
     Observation,
     Rotation,
     Timing,
@@ -167,6 +167,8 @@ def busy() -> None:
 
 
 class Noting(CpuClock):
+    ahead = CudaClock.ahead
+
     def __init__(self) -> None:
         self.marks: list[float] = []
 
@@ -188,7 +190,7 @@ def test_a_window_is_as_long_as_asked_and_full_of_replays() -> None:
     count = len(stretch.replay_times_s)
     after = steps.index(stretch.replay_times_s[0])
     assert steps[after : after + count] == list(stretch.replay_times_s), "none left out"
-    assert len(steps) - after - count == QUEUE_DEPTH, "the queue was full to the end"
+    assert len(steps) - after - count == clock.ahead, "the queue was full to the end"
     assert all(t >= REPLAY_S * 0.99 for t in stretch.replay_times_s)
     assert (stretch.busy_share, stretch.calls_per_replay) == (1.0, 10)
 

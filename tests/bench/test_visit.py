@@ -14,7 +14,6 @@ from opdb.bench.replay import Observation
 from opdb.bench.session import UNCALIBRATED, Session
 from opdb.bench.visit import (
     VisitRequest,
-    expected_duty,
     is_at_full_clock,
     session_flags,
     visit,
@@ -32,7 +31,6 @@ from tests.bench.calls import (
     UNKNOWN,
 )
 from tests.meters.replay import ReplayMeter
-from tests.store import samples
 
 TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
 TRAINED = replace(CONV, gradient=True)
@@ -144,17 +142,3 @@ def test_a_clock_below_its_highest_is_told_and_why(session: Session) -> None:
     assert [flag.split(":")[0] for flag in far_from_the_limit] == ["clock below its highest"]
     assert is_at_full_clock(free)
     assert not is_at_full_clock(held) and not is_at_full_clock(far_from_the_limit)
-
-
-@pytest.mark.parametrize(
-    ("power_w", "clock_hz", "expected"),
-    [(690.0, 1.98e9, 0.931), (690.0, 1.7e9, 0.719), (690.0, 1.2e9, 0.398)],
-)
-def test_the_lower_the_clock_at_the_limit_the_longer_the_gaps(
-    power_w: float, clock_hz: float, expected: float
-) -> None:
-    seen = Stretch(1, (1e-3,) * 9, 0.2, 1.0, clock_samples_hz=(clock_hz,) * 3)
-    seen = replace(seen, power_samples=tuple((0.02 * n, power_w) for n in range(10)))
-    known = replace(UNCALIBRATED, base_power_w=120.0)
-    assert expected_duty(seen, samples.DEVICE, known) == pytest.approx(expected, abs=1e-3)
-    assert expected_duty(seen, samples.DEVICE, UNCALIBRATED) == 1.0

@@ -40,7 +40,7 @@ def test_modes_are_measured_compared_and_stored(opdb: Opdb, tmp_path: Path) -> N
         assert eager["saving_time"] is None and eager["compile_time_s"] is None
         assert dynamo["saving_time"] == pytest.approx(1 - dynamo["time_s"] / eager["time_s"])
         assert (dynamo["graphs"], dynamo["graph_breaks"], dynamo["compiled"]) == (1, 0, True)
-        assert dynamo["compile_cold"] is True and dynamo["compile_time_s"] > 0
+        assert dynamo["compile_time_s"] > 0
         assert (dynamo["energy_j"], dynamo["saving_energy"]) == (None, None)
         assert "RAPL" in dynamo["energy_reason"]
         assert (dynamo["operators_time_s"], dynamo["saving_time_of_operators"]) == (None, None)

@@ -39,7 +39,6 @@ class Machine:
     samples: bool = True
     processes: dict[int, str] = field(default_factory=dict)
     reasons: int = 0
-    application_clock: int = 1980
     power_limit: int = 700_000
     lost: bool = False
     start_error: int | None = None
@@ -135,8 +134,6 @@ def answer_nvml(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         "nvmlDeviceGetPowerManagementDefaultLimit": lambda _: 700_000,
         "nvmlDeviceGetClockInfo": lambda *_: 345,
         "nvmlDeviceGetMaxClockInfo": lambda *_: 1980,
-        "nvmlDeviceGetApplicationsClock": lambda *_: made.application_clock,
-        "nvmlDeviceGetDefaultApplicationsClock": lambda *_: 1980,
         "nvmlDeviceGetTotalEnergyConsumption": lambda _: next(counter) if made.ticks else 7,
         "nvmlDeviceGetSamples": samples,
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opdb.store import Store, open_store
 from opdb.store.deriving import derive_costs
-from opdb.store.exchange import export_set, merge
+from opdb.store.exchange import merge
 from opdb.store.opening import import_published
 from opdb.store.sets import opened, put_samples
 from tests import shared
@@ -109,15 +109,6 @@ def _part_of_modes(campaigns: str, path: Path) -> None:
         connection.execute("DELETE FROM cost WHERE board NOT IN (SELECT board FROM campaign)")
     with open_store(str(path)) as store:
         derive_costs(store, IN_BOTH)
-
-
-def write_modes_as_two_sets(folder: Path) -> list[str]:
-    """Write both parts of `-modes`, which share a board, as sets into a folder; return names."""
-    parts = {"nvidia-h200-compiled": compiled_models(), "nvidia-h200-modes": modes()}
-    for name, path in parts.items():
-        with open_store(str(shutil.copy(path, folder / f"{name}.sqlite"))) as store:
-            export_set(store, folder / name, device=DEVICE)
-    return list(parts)
 
 
 def stored(fill: Callable[[Store], object]) -> Callable[[Path], None]:

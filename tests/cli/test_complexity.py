@@ -46,11 +46,6 @@ def counted(name: str, batch_size: int = 2, phase: Phase = "inference") -> Compl
     return complexity(checked(ModelSpec(name, batch_size=batch_size, phase=phase)))
 
 
-def of_a_path(name: str, phase: Phase = "inference") -> Complexity:
-    module = __name__ if name in globals() else "tests.harvest.sample_models"
-    return complexity(checked(ModelSpec(f"{module}:{name}", phase=phase)))
-
-
 def test_totals_are_the_sums_of_all_calls() -> None:
     found = counted("resnet18")
     calls = [call.configuration for call in found.workload.calls]

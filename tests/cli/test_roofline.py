@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import sqlite3
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,6 @@ from tests import published
 from tests.cli.conftest import Opdb
 
 RESNET50 = ("roofline", "resnet50", "--batch-size", 32, "--mode", "graph")
-
-
-def alter(path: Path, statement: str) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute(statement)
-    connection.close()
 
 
 def test_json_has_peaks_points_and_shares(opdb: Opdb, h200: Path) -> None:

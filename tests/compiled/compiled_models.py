@@ -63,13 +63,6 @@ def split(m: Any, x: Tensor) -> Tensor:
     return y.sigmoid()
 
 
-@model((4, 8), seen=lambda: torch.zeros(8))
-def remembered(m: Any, x: Tensor) -> Any:
-    """A buffer that is changed in place."""
-    m.seen.add_(x.mean(0))
-    return x + m.seen
-
-
 @model(linear=lambda: nn.Linear(8, 8))
 def _block(m: Any, x: Tensor) -> Any:
     """A part in which dynamo breaks off; equal parts share what is compiled."""

@@ -34,10 +34,6 @@ def lstm(batch_size: int = 2) -> Built:
     return Tagger(), (torch.randint(0, 50, (batch_size, 7)),)
 
 
-def steps_first(batch_size: int = 2) -> Built:
-    return nn.LSTM(4, 8), (torch.randn(5, batch_size, 4),)
-
-
 def _encoder() -> nn.Module:
     return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
 
@@ -289,10 +285,6 @@ def threaded(m: Any, x: Tensor) -> Tensor:
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda part: part(x), m.parts)
     return torch.add(first, second)
-
-
-def scaled_without_end() -> Built:
-    return nn.Linear(4, 4), (torch.randn(2, 4), float("inf"))
 
 
 def always_trains() -> Built:

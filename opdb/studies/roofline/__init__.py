@@ -16,7 +16,6 @@ from opdb.commands.predict import check_named
 from opdb.errors import (
     CannotMeasureError,
     InputError,
-    NothingMeasuredError,
     OpdbError,
     kept,
     raise_all,
@@ -27,13 +26,14 @@ from opdb.progress import Display
 from opdb.records import Workload
 from opdb.spec import ModelSpec, parse_mode
 from opdb.summary import request_for
+from opdb.tables import Listing
 from opdb.units import plural
 
 if TYPE_CHECKING:
     from opdb.bench.session import Platform
     from opdb.store import Store
     from opdb.studies.roofline.counters import Definition
-    from opdb.studies.roofline.report import CountersAlone, RooflineReport
+    from opdb.studies.roofline.report import RooflineReport
 
 PANEL = "studies"
 
@@ -170,13 +170,13 @@ class RooflineFiles:
         typer.Option("--html", metavar="FILE", help="Write a page to explore, needs no network."),
     ] = None
 
-    def contents(self, found: RooflineReport | CountersAlone) -> Iterator[tuple[Path, str | bytes]]:
-        from opdb.studies.roofline.report import CountersAlone, title_of
+    def contents(self, found: RooflineReport | Listing) -> Iterator[tuple[Path, str | bytes]]:
+        from opdb.studies.roofline.report import title_of
 
         drawn = self.png or self.svg or self.html
-        if isinstance(found, CountersAlone):
+        if isinstance(found, Listing):
             if self.csv or drawn:
-                raise NothingMeasuredError(found.why)
+                found.check()
             return
         if self.csv is not None:
             yield self.csv, found.csv()

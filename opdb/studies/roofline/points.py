@@ -261,27 +261,13 @@ class Roofs:
     energy: RoofBound | None = None
 
 
-@dataclass(frozen=True)
-class Point:
-    """One operator of a model: operations and bytes of one call, its cost, and its bounds.
+class Work:
+    """Operations and bytes that take time and energy, and the rates that follow."""
 
-    `count` is how often the model makes the call. `energy_j` holds base power over the call's time
-    and `dynamic_energy_j`; both are None where the board has no power readings. A call that
-    gives the device no work has a time of 0 and no bounds. `metered` says that hardware counters
-    measured `flops` and `bytes_moved`; otherwise they are counted.
-    """
-
-    configuration: Configuration
-    count: int
-    unit: str | None
     flops: float
     bytes_moved: float
     time_s: float
     energy_j: float | None
-    dynamic_energy_j: float | None
-    measured: Roofs = Roofs()
-    vendor: Roofs = Roofs()
-    metered: bool = False
 
     @property
     def works(self) -> bool:
@@ -301,8 +287,31 @@ class Point:
 
     @property
     def flops_per_j(self) -> float | None:
-        """FLOP/J of one call, base power counted in."""
+        """FLOP/J, base power counted in."""
         return self.flops / self.energy_j if self.works and self.energy_j else None
+
+
+@dataclass(frozen=True)
+class Point(Work):
+    """One operator of a model: operations and bytes of one call, its cost, and its bounds.
+
+    `count` is how often the model makes the call. `energy_j` holds base power over the call's time
+    and `dynamic_energy_j`; both are None where the board has no power readings. A call that
+    gives the device no work has a time of 0 and no bounds. `metered` says that hardware counters
+    measured `flops` and `bytes_moved`; otherwise they are counted.
+    """
+
+    configuration: Configuration
+    count: int
+    unit: str | None
+    flops: float
+    bytes_moved: float
+    time_s: float
+    energy_j: float | None
+    dynamic_energy_j: float | None
+    measured: Roofs = Roofs()
+    vendor: Roofs = Roofs()
+    metered: bool = False
 
     @property
     def flops_per_dynamic_j(self) -> float | None:
@@ -329,7 +338,7 @@ class SideShare:
 
 
 @dataclass(frozen=True)
-class ModelRoofline:
+class ModelRoofline(Work):
     """A model and its operators as points, the longest first.
 
     `outside_s` is the time of a pass beyond its operators' times: waiting for the host,
@@ -341,36 +350,10 @@ class ModelRoofline:
     points: tuple[Point, ...]
     unmeasured: Mapping[Configuration, int]
     base_power_w: float | None
-
-    @cached_property
-    def flops(self) -> float:
-        return sum(p.count * p.flops for p in self.points)
-
-    @cached_property
-    def bytes_moved(self) -> float:
-        return sum(p.count * p.bytes_moved for p in self.points)
-
-    @property
-    def intensity(self) -> float | None:
-        return self.flops / self.bytes_moved if self.bytes_moved else None
-
-    @property
-    def time_s(self) -> float:
-        assert self.answer.prediction.time_s is not None
-        return self.answer.prediction.time_s
-
-    @property
-    def energy_j(self) -> float | None:
-        return self.answer.prediction.energy_j
-
-    @property
-    def flops_per_s(self) -> float | None:
-        return self.flops / self.time_s if self.time_s else None
-
-    @property
-    def flops_per_j(self) -> float | None:
-        """FLOP/J of a pass, base power counted in."""
-        return self.flops / self.energy_j if self.energy_j else None
+    flops: float
+    bytes_moved: float
+    time_s: float
+    energy_j: float | None
 
     @cached_property
     def operators_s(self) -> float:
@@ -645,7 +628,18 @@ class _PointReader:
                 under = under_roofs(point, peaks)
                 points.append(replace(point, measured=under, vendor=under_roofs(point, vendor)))
         points.sort(key=lambda p: (p.count * p.time_s, p.bytes_moved), reverse=True)
-        return ModelRoofline(workload, answer, tuple(points), unmeasured, self.base_power_w)
+        assert answer.prediction.time_s is not None
+        return ModelRoofline(
+            workload,
+            answer,
+            tuple(points),
+            unmeasured,
+            self.base_power_w,
+            sum(p.count * p.flops for p in points),
+            sum(p.count * p.bytes_moved for p in points),
+            answer.prediction.time_s,
+            answer.prediction.energy_j,
+        )
 
     def _costs_in(
         self, workload: Workload, configurations: Collection[Configuration]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from opdb.studies.roofline.points import (
     Study,
     study,
 )
-from opdb.tables import SHARE, Column, Report, Rows, Table
+from opdb.tables import SHARE, Column, Listing, Report, Rows, Table
 from opdb.units import plural, rounded, show, show_share
 
 _SHOWN = 12
@@ -51,6 +52,17 @@ def _number(value: float | None) -> str:
     return "–" if value is None else rounded(value, 3)
 
 
+def _of_point(
+    name: str, title: str | None = None, text: Callable[[Any], str] | None = None
+) -> Column[Placed]:
+    """Return the column of what a point itself has, people's title and words with it."""
+
+    def get(row: Placed) -> Json:
+        return getattr(row.point, name)
+
+    return Column(name, get, title, text=None if text is None else lambda row: text(get(row)))
+
+
 def _bound(name: str, of: Any) -> Column[Placed]:
     """Return the column of a bound: which side holds, the least it allows, the share reached."""
 
@@ -67,39 +79,19 @@ _OPERATOR: tuple[Column[Placed], ...] = (
     Column(title="operator", text=lambda row: row.point.configuration.title),
     Column("kind", lambda row: row.point.configuration.kind),
     Column("configuration", lambda row: row.point.configuration.key),
-    Column("count", lambda row: row.point.count, title="calls"),
-    Column("unit", lambda r: r.point.unit, title="unit", text=lambda r: r.point.unit or "–"),
-    Column("metered", lambda row: row.point.metered),
-    Column("flops", lambda row: row.point.flops),
+    _of_point("count", "calls"),
+    _of_point("unit", "unit", lambda unit: unit or "–"),
+    _of_point("metered"),
+    _of_point("flops"),
     Column("bytes", lambda row: row.point.bytes_moved),
-    Column(
-        "intensity",
-        lambda row: row.point.intensity,
-        title="FLOP/byte",
-        text=lambda row: _number(row.point.intensity),
-    ),
-    Column("time_s", lambda row: row.point.time_s),
-    Column("energy_j", lambda row: row.point.energy_j),
-    Column("dynamic_energy_j", lambda row: row.point.dynamic_energy_j),
-    Column(
-        "flops_per_s",
-        lambda row: row.point.flops_per_s,
-        title="FLOP/s",
-        text=lambda row: _rate(row.point.flops_per_s),
-    ),
-    Column(
-        "bytes_per_s",
-        lambda row: row.point.bytes_per_s,
-        title="byte/s",
-        text=lambda row: _rate(row.point.bytes_per_s),
-    ),
-    Column(
-        "flops_per_j",
-        lambda row: row.point.flops_per_j,
-        title="FLOP/J",
-        text=lambda row: _rate(row.point.flops_per_j),
-    ),
-    Column("flops_per_dynamic_j", lambda row: row.point.flops_per_dynamic_j),
+    _of_point("intensity", "FLOP/byte", _number),
+    _of_point("time_s"),
+    _of_point("energy_j"),
+    _of_point("dynamic_energy_j"),
+    _of_point("flops_per_s", "FLOP/s", _rate),
+    _of_point("bytes_per_s", "byte/s", _rate),
+    _of_point("flops_per_j", "FLOP/J", _rate),
+    _of_point("flops_per_dynamic_j"),
     Column(
         title="bound",
         get=lambda row: row.point.measured.time.side if row.point.measured.time else None,
@@ -143,15 +135,16 @@ PARTS: Table[SideShare] = Table(
 )
 """What one bound holds back of a model."""
 
+
+def _of_model(name: str) -> Column[ModelRoofline]:
+    attribute = "bytes_moved" if name == "bytes" else name
+    return Column(name, lambda model: getattr(model, attribute))
+
+
 MODELS: Table[ModelRoofline] = Table(
     *workload_columns(lambda model: model.workload),
-    Column("flops", lambda model: model.flops),
-    Column("bytes", lambda model: model.bytes_moved),
-    Column("intensity", lambda model: model.intensity),
-    Column("time_s", lambda model: model.time_s),
-    Column("energy_j", lambda model: model.energy_j),
-    Column("flops_per_s", lambda model: model.flops_per_s),
-    Column("flops_per_j", lambda model: model.flops_per_j),
+    *map(_of_model, ("flops", "bytes", "intensity", "time_s", "energy_j")),
+    *map(_of_model, ("flops_per_s", "flops_per_j")),
     Column("reached_time", lambda model: model.reached("time")),
     Column("reached_energy", lambda model: model.reached("energy")),
     Column("measured", lambda model: _measured(model)),
@@ -250,39 +243,24 @@ class RooflineReport(Report):
         yield from _without_flops(model, [row.point for row in working])
 
 
-@dataclass(frozen=True)
-class _Rates:
-    name: str
-    flops: Mapping[str, float]
-    bytes_moved: Mapping[str, float]
-    per: str
-
-
-def _peaks(found: Study) -> Rows[_Rates]:
+def _peaks(found: Study) -> Rows[Any]:
     used = {p.unit for m in found.models for p in m.points if p.works and p.flops and p.unit}
     known = found.measured.flops_per_s
     units = sorted(used, key=lambda unit: (known.get(unit, 0.0), unit))
     rows = []
-    for name, peaks, energy_of in (
-        ("measured", found.measured, "above base power"),
-        ("data sheet", found.vendor, "at its power"),
+    for name, of, energy in (
+        ("measured", found.measured, "  above base power"),
+        ("data sheet", found.vendor, "  at its power"),
     ):
-        rows.append(_Rates(name, peaks.flops_per_s, peaks.bytes_per_s, "s"))
-        rows.append(_Rates(f"  {energy_of}", peaks.flops_per_j, peaks.bytes_per_j, "J"))
-    return Rows(
-        Table(
-            Column(title="peaks", text=lambda row: row.name),
-            Column(
-                title="memory", text=lambda row: show(row.bytes_moved.get(MEMORY), f"B/{row.per}")
-            ),
-            *map(_of_unit, units),
-        ),
-        rows,
-    )
-
-
-def _of_unit(unit: str) -> Column[_Rates]:
-    return Column(title=unit, text=lambda row: show(row.flops.get(unit), f"FLOP/{row.per}"))
+        for line, per, flops, moved in (
+            (name, "s", of.flops_per_s, of.bytes_per_s),
+            (energy, "J", of.flops_per_j, of.bytes_per_j),
+        ):
+            rates = [show(flops.get(unit), f"FLOP/{per}") for unit in units]
+            rows.append([line, show(moved.get(MEMORY), f"B/{per}"), *rates])
+    heads = enumerate(("peaks", "memory", *units))
+    columns = (Column(title=head, text=itemgetter(place)) for place, head in heads)
+    return Rows(Table(*columns), rows)
 
 
 def _pass(model: ModelRoofline) -> Iterator[str]:
@@ -317,21 +295,6 @@ def _without_flops(model: ModelRoofline, working: Sequence[Point]) -> Iterator[s
         yield f"calls that give the device no work: {idle}"
 
 
-@dataclass(frozen=True)
-class CountersAlone(Report):
-    """What counters saw of models of which nothing was measured, and why there is no roofline."""
-
-    counters: CountersSeen
-    why: str
-
-    def to_dict(self) -> Json:
-        return {"models": [], "notes": [self.why], "counters": self.counters.to_dict()}
-
-    def blocks(self) -> Iterator[str | Rows[Any]]:
-        yield from self.counters.blocks()
-        yield f"note: no roofline: {self.why}"
-
-
 def roofline(
     store: Store,
     workloads: Sequence[Workload],
@@ -341,11 +304,11 @@ def roofline(
     *,
     peaks: Path | None = None,
     counters: bool = False,
-) -> RooflineReport | CountersAlone:
+) -> RooflineReport | Listing:
     """Place workloads under the roofs of a device, or of a board (a prefix of its UUID).
 
     `peaks` is a file of peaks to use instead of the measured ones; with `counters`, operations and
-    bytes are those that hardware counters measured.
+    bytes are those that hardware counters measured, and where nothing else was, they stand alone.
     """
     predictor = predictor_for(store, device, estimates=False)
     uuid, seen = None if board is None else predictor.board(board), None
@@ -357,5 +320,6 @@ def roofline(
     except NothingMeasuredError as error:
         if seen is None:
             raise
-        return CountersAlone(seen, str(error))
+        document = {"models": [], "notes": [str(error)], "counters": seen.to_dict()}
+        return Listing(document, [*seen.blocks(), f"note: no roofline: {error}"], error)
     return RooflineReport(found, seen)

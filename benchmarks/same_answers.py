@@ -88,7 +88,7 @@ sweep resnet50 --stage quick --algorithm all --files --output-dir results
 sweep resnet152 --stage full --files --output-dir results
 sweep resnet50 --algorithm nothing
 matrix matrix.yml --plan
-matrix matrix.yml --status --csv runs.csv --markdown runs.md --device nvidia-h200
+matrix matrix.yml --status --csv runs.csv --device nvidia-h200
 matrix matrix.yml --plan --only nothing
 matrix nothing.yml --plan
 build measurements/resnet18.yml measurements/resnet50.yml --plan

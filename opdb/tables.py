@@ -220,12 +220,6 @@ class Table(Generic[Row]):
     def lines(self, rows: Iterable[Row]) -> Iterator[str]:
         return aligned(self.header, [self.cells(row) for row in rows])
 
-    def markdown(self, rows: Iterable[Row]) -> str:
-        """Return the table in Markdown: the first column to the left, the others to the right."""
-        sides = ["---", *["---:"] * (len(self.header) - 1)]
-        lines = [self.header, sides, *(self.cells(row) for row in rows)]
-        return "".join(f"| {' | '.join(map(in_markdown, line))} |\n" for line in lines)
-
     def html(self, rows: Iterable[Row]) -> str:
         head = _in_html("th", self.header)
         return f"<table>{head}{''.join(_in_html('td', self.cells(row)) for row in rows)}</table>"
@@ -364,11 +358,6 @@ def csv_text(fields: Collection[str], rows: Iterable[Mapping[str, Json]]) -> str
     for row in rows:
         writer.writerow({n: escaped(v) if isinstance(v, str) else v for n, v in row.items()})
     return text.getvalue()
-
-
-def in_markdown(cell: str) -> str:
-    """Return a text as a cell or an item of Markdown."""
-    return cell.replace("|", "\\|").replace("\n", " ")
 
 
 def _in_html(tag: str, cells: Sequence[str]) -> str:

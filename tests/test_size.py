@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 24_085, "lines": 45_398, "files": 136},
-    "studies": {"statements": 4_368, "lines": 8_217, "files": 20},
-    "tests": {"lines": 31_710, "files": 267},
+    "core": {"statements": 24_077, "lines": 45_387, "files": 136},
+    "studies": {"statements": 4_306, "lines": 8_023, "files": 20},
+    "tests": {"lines": 31_661, "files": 267},
     "benchmarks": {"lines": 2_486, "files": 10},
 }
 

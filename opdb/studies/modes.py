@@ -35,8 +35,6 @@ PANEL = "studies"
 SUMMED: Mode = "graph"
 """The mode in which a pass is predicted to take what its operators take, and nothing else."""
 
-NO_POWER = "no power: "
-
 Figures: TypeAlias = tuple[float | None, float | None]
 """The time (s) and energy (J) of a pass."""
 
@@ -64,11 +62,6 @@ class ModeRow:
     coverage_time: float | None
 
     @property
-    def compiled(self) -> bool | None:
-        found: bool | None = self.run.facts.get("compiled")
-        return found
-
-    @property
     def figures(self) -> Figures:
         return figures_of(self.cost)
 
@@ -83,13 +76,6 @@ class ModeRow:
             return [why_failed(self.run)]
         broken = self.run.facts.get("graph_break_reasons") or []
         return [*(f"dynamo breaks off: {reason}" for reason in broken), *self.run.flags]
-
-    @property
-    def energy_reason(self) -> str | None:
-        if self.cost is None or self.cost.energy_j is not None:
-            return None
-        said = (f.removeprefix(NO_POWER) for f in self.run.flags if f.startswith(NO_POWER))
-        return next(said, "power was not read in every repeat")
 
 
 def why_failed(run: ModelRun) -> str:
@@ -230,10 +216,9 @@ MODES: Table[ModeRow] = Table(
     Column("mode", lambda row: row.mode, title="mode"),
     Column("outcome", lambda row: row.run.outcome),
     Column("reason", lambda row: row.run.reason),
-    Column("compiled", lambda row: row.compiled),
+    Column("compiled", _fact("compiled")),
     Column("time_s", lambda row: row.figures[0], "time", "s"),
     Column("energy_j", lambda row: row.figures[1], "energy", "J"),
-    Column("energy_reason", lambda row: row.energy_reason),
     Column("power_w", lambda row: row.cost.power_w if row.cost else None),
     Column("clock_hz", lambda row: row.cost.clock_hz if row.cost else None),
     Column("peak_memory_bytes", lambda row: row.run.peak_memory_bytes),

@@ -42,7 +42,7 @@ def test_modes_are_measured_compared_and_stored(opdb: Opdb, tmp_path: Path) -> N
         assert (dynamo["graphs"], dynamo["graph_breaks"], dynamo["compiled"]) == (1, 0, True)
         assert dynamo["compile_time_s"] > 0
         assert (dynamo["energy_j"], dynamo["saving_energy"]) == (None, None)
-        assert "RAPL" in dynamo["energy_reason"]
+        assert any("RAPL" in flag for flag in dynamo["flags"])
         assert (dynamo["operators_time_s"], dynamo["saving_time_of_operators"]) == (None, None)
     assert [(r.mode, r.outcome) for r in runs(tmp_path)] == [("eager", "ok"), ("dynamo", "ok")] * 2
 

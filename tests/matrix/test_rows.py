@@ -15,7 +15,6 @@ from opdb.studies.train.rows import (
     RUNS,
     BackendDevice,
     Combination,
-    MatrixReport,
     MatrixRun,
     TrainingSpec,
     figures,
@@ -131,10 +130,6 @@ def test_repeats_are_one_line_and_what_failed_says_why() -> None:
         "mlp-b4-amp-cpu: not here: no amp in this test",
         "mlp-b8-fp32-cpu: left",
     ]
-    text = MatrixReport(some).markdown("a title")
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == 2 + 3 and {row.count("|") for row in rows} == {len(LINES.header) + 1}
-    assert "- mlp-b4-amp-cpu: not here: no amp in this test" in text
 
 
 @pytest.mark.parametrize("power_w", [None, 200.0])

@@ -240,7 +240,6 @@ class RooflineReport(Report):
         if len(working) > _SHOWN:
             more = plural(len(working) - _SHOWN, "more configuration")
             yield f"… and {more} (all with --json or --csv)"
-        yield from _without_flops(model, [row.point for row in working])
 
 
 def _peaks(found: Study) -> Rows[Any]:
@@ -279,20 +278,6 @@ def _pass(model: ModelRoofline) -> Iterator[str]:
         f"of its operators' roofs it reaches {show_share(model.reached('time'))} (time), "
         f"{show_share(model.reached('energy'))} (energy)"
     )
-
-
-def _without_flops(model: ModelRoofline, working: Sequence[Point]) -> Iterator[str]:
-    moving = [p for p in working if not p.flops]
-    if moving:
-        calls = sum(p.count for p in moving)
-        moved = sum(p.count * p.bytes_moved for p in moving)
-        share = sum(model.share_time(p) for p in moving)
-        kinds = ", ".join(dict.fromkeys(p.configuration.kind for p in moving))
-        of_time = f"{show_share(share)} of the time"
-        yield f"without FLOPs (calls: {calls}): {show(moved, 'B')}, {of_time} ({kinds})"
-    idle = sum(p.count for p in model.points if not p.works)
-    if idle:
-        yield f"calls that give the device no work: {idle}"
 
 
 def roofline(

@@ -218,10 +218,6 @@ OVERALL: Table[SweepRow] = Table(
         "elsewhere",
         lambda row: len(row.elsewhere) if row.cell.algorithm.is_forced and row.run.facts else None,
     ),
-    Column(
-        "elsewhere_ran",
-        lambda row: "; ".join(sorted({e["ran"] for e in row.elsewhere.values()})) or None,
-    ),
     _fact("share_elsewhere"),
     Column(
         "same_kernels_as",
@@ -580,10 +576,6 @@ def figure(rows: Sequence[SweepRow], device: str) -> tuple[str, bytes]:
     return f"{stem}.png", draw_curves(rows, title)
 
 
-def has_matplotlib() -> bool:
-    return find_spec("matplotlib") is not None
-
-
 def write_all(
     store: Store,
     asked: SweepRequest,
@@ -607,7 +599,7 @@ def write_all(
         layers, calls = convolution_layers(of_model[0])
         rows = results.rows(of_model, calls)
         written = write_results(asked, rows, layers, device, output)
-        if rows and has_matplotlib():
+        if rows and find_spec("matplotlib") is not None:
             file, content = figure(rows, device)
             written.append(write(output / asked.stage / file, content))
         elif rows:
@@ -647,7 +639,7 @@ def draw_curves(rows: Sequence[SweepRow], title: str) -> bytes:
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
         if any(drawn):
-            _in_plain_numbers(axes)
+            in_plain_numbers(axes)
         else:
             axes.set_yticks([])
             axes.text(0.5, 0.5, "nothing was read", transform=axes.transAxes, ha="center")
@@ -672,7 +664,7 @@ def _handle(algorithm: str, rows: Sequence[SweepRow]) -> Any:
     return Line2D([], [], color=colour, linewidth=1, marker=mark, markersize=4, label=label)
 
 
-def _in_plain_numbers(axes: Any) -> None:
+def in_plain_numbers(axes: Any) -> None:
     """Make the upright axis logarithmic, and write 0.6 where matplotlib would write 6e-01."""
     from matplotlib.ticker import LogFormatter
 

@@ -32,7 +32,6 @@ from opdb.studies.train.rows import (
     labelled,
     request_of,
 )
-from opdb.tables import escaped
 from opdb.units import plural, show_duration
 
 if TYPE_CHECKING:
@@ -164,10 +163,6 @@ class MatrixFiles:
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write a row for each run.")
     ] = None
-    markdown: Annotated[
-        Path | None,
-        typer.Option("--markdown", metavar="FILE", help="Write the table, repeats joined."),
-    ] = None
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -178,7 +173,7 @@ class MatrixFiles:
     ] = None
 
     def check(self) -> None:
-        check_writable(self.csv, self.markdown, self.plot)
+        check_writable(self.csv, self.plot)
         if self.plot is not None and find_spec("matplotlib") is None:
             raise InputError(f"--plot needs matplotlib, which is not installed; {install('plots')}")
         if self.plot is not None and self.plot.suffix.lower() != ".png":
@@ -190,9 +185,6 @@ class MatrixFiles:
 
         if self.csv is not None:
             save(self.csv, found.csv(), quiet=quiet)
-        if self.markdown is not None:
-            text = found.markdown(f"Training matrix {matrix.name}")
-            save(self.markdown, escaped(text, keep="\n"), quiet=quiet)
         lines = lines_of(found.runs)
         if self.plot is not None and not any(line.figures for line in lines):
             note(f"{self.plot} is not written: no training of the matrix was measured yet")

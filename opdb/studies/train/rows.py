@@ -20,7 +20,7 @@ from opdb.records import Campaign, Json, ModelRun, Quantity, canonical_json
 from opdb.runs import BACKENDS, PRECISIONS, DriverOptions, ImageOptions, Policy, State
 from opdb.spec import DTYPES, OPTIMIZERS, ModelSpec, nearest, times
 from opdb.summary import parse_mapping, request_for, unknown_key
-from opdb.tables import MISSING, Column, Report, Rows, Table, in_markdown
+from opdb.tables import MISSING, Column, Report, Rows, Table
 from opdb.units import plural, rounded, show, show_share
 
 if TYPE_CHECKING:
@@ -726,11 +726,6 @@ class MatrixReport(Report):
         lines = lines_of(self.runs)
         yield Rows(LINES, lines)
         yield from remarks_of(lines)
-
-    def markdown(self, title: str) -> str:
-        lines = lines_of(self.runs)
-        below = "".join(f"- {in_markdown(remark)}\n" for remark in remarks_of(lines))
-        return f"# {title}\n\n{LINES.markdown(lines)}" + (f"\n{below}" if below else "")
 
     def check(self) -> None:
         if all(each.state == "not here" for each in self.runs):

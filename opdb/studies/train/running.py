@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from opdb.bench.driver import NO_MPS, tell_cublas, train, why_no_amp
@@ -13,32 +12,14 @@ from opdb.commands._figures import blank_figure, png_of
 from opdb.errors import CannotMeasureError, ClaimLostError, DatabaseError, InputError, OpdbError
 from opdb.processes import DiedError, done_apart
 from opdb.progress import Progress
-from opdb.records import Outcome
+from opdb.records import ModelRun
 from opdb.runs import DriverOptions
 from opdb.spec import ModelSpec
 from opdb.store import Claims, Store, open_store
 from opdb.store.database import Claim
+from opdb.studies.sweep.rows import in_plain_numbers
 from opdb.studies.train.rows import BackendDevice, JoinedRuns, MatrixPolicy, TrainingSpec
 from opdb.workers import cuda_devices, runs_made
-
-
-@dataclass(frozen=True)
-class Training:
-    """A training to run on a device ("cuda", "cpu"), its workload (key) stored, and its claim."""
-
-    request: ModelSpec
-    workload: str
-    device: str
-    options: DriverOptions
-    claim: Claim
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The result of a training whose run is stored."""
-
-    outcome: Outcome
-    reason: str | None
 
 
 def trained_at(
@@ -52,19 +33,20 @@ def trained_at(
     *,
     retry: bool = False,
     again: bool = False,
-) -> Iterator[tuple[TrainingSpec, Trained | OpdbError]]:
+) -> Iterator[tuple[TrainingSpec, ModelRun | OpdbError]]:
     """Run the trainings of a matrix at one place, each in a process of its own.
 
     `workload_of` returns the key of what a request trains, harvested and stored. A training that
     cannot be made or stored ends with the error.
     """
 
-    def make(spec: TrainingSpec) -> Trained | OpdbError:
+    def make(spec: TrainingSpec) -> ModelRun | OpdbError:
         try:
             request = request_of(spec)
             workload, claim = workload_of(request), claims.claim(spec.key)
-            training = Training(request, workload, spec.place.backend, spec.options, claim)
-            return train_alone(training, store.url, claims.renew_when_due)
+            given = request, workload, spec.place.backend, spec.options, claim, store.url
+            run: ModelRun = done_apart(_train, *given, meanwhile=claims.renew_when_due)
+            return run
         except DatabaseError:
             raise
         except (InputError, DiedError, ClaimLostError) as error:
@@ -111,30 +93,26 @@ def _place(backend: str) -> BackendDevice:
     return BackendDevice(backend, platform.device.slug, platform.board.uuid, why_no_amp=no_amp)
 
 
-def train_alone(training: Training, url: str, meanwhile: Callable[[], None]) -> Trained:
-    """Run a training in a process of its own; its run is stored in the database of the URL.
-
-    `meanwhile` is called every now and then. Ctrl-C ends the process before it goes on its way.
-    """
-    trained: Trained = done_apart(_train, training, url, meanwhile=meanwhile)
-    return trained
-
-
-def _train(training: Training, url: str) -> Trained:
-    tell_cublas(training.options)  # before the calibration, which multiplies matrices
-    with open_store(url, create=False) as store, campaign(detect(training.device), store) as opened:
-        run = train(opened, training.request, training.workload, training.options)
-        store.save_model_run(run, training.claim)
-    return Trained(run.outcome, run.reason)
+def _train(
+    request: ModelSpec,
+    workload: str,
+    device: str,
+    options: DriverOptions,
+    claim: Claim,
+    url: str,
+) -> ModelRun:
+    """Run a training, its workload (key) stored, and store its run in the database of the URL."""
+    tell_cublas(options)  # before the calibration, which multiplies matrices
+    with open_store(url, create=False) as store, campaign(detect(device), store) as opened:
+        run = train(opened, request, workload, options)
+        store.save_model_run(run, claim)
+    return run
 
 
 # A matrix as a figure: images per second and energy an image against the batch size.
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKS, _DASHES = "osD^v<>PX*", ("-", "--", ":", "-.")
-
-_NARROW = 2.0
-"""A logarithmic axis that spans less than this factor is widened: it would have no number."""
 
 Value = tuple[float, float | None, float | None]
 """Mean, low and high end of its interval."""
@@ -216,7 +194,7 @@ def _panel(
             label=" ".join([model, *(part for part in sort if part not in shared)]),
         )
     if found:
-        _in_plain_numbers(axes)
+        in_plain_numbers(axes)
     return found
 
 
@@ -230,19 +208,6 @@ def _series(lines: Sequence[JoinedRuns]) -> dict[tuple[str, tuple[str, ...]], li
 def _shared(lines: Sequence[JoinedRuns]) -> set[str]:
     """Return what all of them are: the title says it once."""
     return set.intersection(*(set(line.cell.parts) for line in lines))
-
-
-def _in_plain_numbers(axes: Any) -> None:
-    """Make the upright axis logarithmic, with numbers written out: 0.1, where it is 10⁻¹ else."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_yscale("log", nonpositive="clip")
-    low, high = axes.get_ylim()
-    if high < _NARROW * low:
-        axes.set_ylim(low / _NARROW, high * _NARROW)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _bars(values: Sequence[Value]) -> list[list[float]]:

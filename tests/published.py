@@ -11,9 +11,8 @@ from pathlib import Path
 
 from opdb.store import Store, open_store
 from opdb.store.deriving import derive_costs
-from opdb.store.exchange import merge
 from opdb.store.opening import import_published
-from opdb.store.sets import opened, put_samples
+from opdb.store.sets import merge, opened, put_samples
 from tests import shared
 
 SET = Path(__file__).parents[1] / "db" / "nvidia-h200"

@@ -15,8 +15,8 @@ from opdb.commands.bench import BenchOptions
 from opdb.errors import InputError, UnknownNameError
 from opdb.predict.predictor import choose_device
 from opdb.store import database, open_store, published_devices, take_in
-from opdb.store.exchange import export_set
 from opdb.store.opening import origins, sets_of, usual_sets
+from opdb.store.sets import export_set
 from tests.bench.calls import TANH, workload
 from tests.store import samples
 from tests.store.conftest import fill

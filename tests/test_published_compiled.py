@@ -14,7 +14,7 @@ from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
 from opdb.predict.predictor import predictor_for
 from opdb.records import Mode
 from opdb.store import open_store
-from opdb.store.exchange import import_set
+from opdb.store.sets import import_set
 from opdb.studies.modes import MODES, ModeRow, stored_rows
 from tests import published
 from tests.cli.conftest import Opdb

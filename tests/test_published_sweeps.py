@@ -16,7 +16,7 @@ from opdb.derive.runs import run_cost
 from opdb.predict.predictor import Predictor, predictor_for
 from opdb.records import ALGORITHM_SETTING, Cost, Visit, Workload
 from opdb.store import Store, open_store
-from opdb.store.exchange import import_set
+from opdb.store.sets import import_set
 from tests import published
 from tests.cli.conftest import Opdb
 

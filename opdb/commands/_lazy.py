@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from opdb.models import sources
     from opdb.plan import loop, survey
     from opdb.predict import predictor
-    from opdb.store import exchange, opening
+    from opdb.store import opening
 
 __all__ = [
     "bench_plan",
     "bench_run",
     "calibrate",
     "driver",
-    "exchange",
     "grid",
     "harvests",
     "host",
@@ -45,7 +44,7 @@ _ROOMS = {
     "models": ("sources",),
     "plan": ("loop", "survey"),
     "predict": ("predictor",),
-    "store": ("exchange", "opening"),
+    "store": ("opening",),
 }
 _MODULES = {"bench_plan": "bench.plan", "bench_run": "bench.run"}
 _MODULES |= {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names}

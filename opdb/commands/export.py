@@ -40,8 +40,8 @@ def export(
     """
     from opdb.predict.predictor import choose_device
     from opdb.store import open_store
-    from opdb.store.exchange import export_csv, export_set
     from opdb.store.opening import about_set
+    from opdb.store.sets import export_csv, export_set
 
     folder = Path(folder)
     with open_store(db, create=False) as store:

@@ -15,23 +15,21 @@ from opdb.tables import Column, Listing, Rows, Table
 
 if TYPE_CHECKING:
     from opdb.store import Store
-    from opdb.store.exchange import Imported
 
 PANEL = "data"
 
-Took: TypeAlias = "tuple[Path, Imported]"
-"""A set, or a database of a job, that was taken in, and its rows, all and new ones."""
+Took: TypeAlias = tuple[Path, dict[str, int]]
+"""A set, or a database of a job, that was taken in, and its new rows by table."""
 
 
 def _new(name: str) -> Column[Took]:
     """Return the column of how many new rows a table of a set had."""
-    return Column(title=f"new {name.replace('_', ' ')}", get=lambda row: row[1].added.get(name, 0))
+    return Column(title=f"new {name.replace('_', ' ')}", get=lambda row: row[1][name])
 
 
 SETS: Table[Took] = Table(
     Column("path", lambda row: str(row[0]), title="imported"),
-    Column("found", lambda row: dict(row[1].found)),
-    Column("added", lambda row: dict(row[1].added)),
+    Column("added", lambda row: row[1]),
     *map(_new, ("campaigns", "visits", "host_visits", "model_runs")),
 )
 
@@ -53,7 +51,7 @@ def load(
     """
     from opdb.store import open_store
     from opdb.store.deriving import derive_pooled
-    from opdb.store.exchange import incoming, merge
+    from opdb.store.sets import incoming, merge
 
     errors: list[str] = []
     ready: list[tuple[Path, Store]] = []
@@ -75,12 +73,7 @@ def load(
         boards = store.boards_of_several_sources()
         if boards and tell is not None:
             tell("deriving costs from the visits of all")
-        left = derive_pooled(store, boards)
-        if left and tell is not None:
-            tell(
-                f"costs of {', '.join(left)} stay as each set has them: raw samples of some visits "
-                "were left out of what came with opdb"
-            )
+        derive_pooled(store, boards)
         document = {"database": store.location, "imports": SETS.documents(sets)}
         line = f"{len(sets)} imported into {store.location}"
     failure = InputError("\n".join(errors)) if errors else None

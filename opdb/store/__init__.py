@@ -1,6 +1,6 @@
 """The database: what was harvested, measured and derived.
 
-`open_store` opens it, `Store` reads and writes records, `exchange` publishes and imports sets.
+`open_store` opens it, `Store` reads and writes records, `sets` publishes and imports sets.
 """
 
 from opdb.store.claims import Claims

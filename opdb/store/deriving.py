@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from opdb.derive.costs import ESTIMATOR, board_costs
@@ -65,19 +65,14 @@ def derive_costs(store: Store, board: str) -> int:
     return len(costs)
 
 
-def derive_pooled(store: Store, boards: Iterable[str]) -> list[str]:
+def derive_pooled(store: Store, boards: Iterable[str]) -> None:
     """Derive the costs of boards (UUIDs) whose visits came from several sets, and store them.
 
-    Return the boards whose costs stay as each set has them: of some visits the raw samples were
-    left out.
+    Where the raw samples of a visit were left out, costs stay as each set has them.
     """
-    left = []
     for board in sorted(boards):
-        try:
+        with suppress(SamplesLeftOutError):
             derive_costs(store, board)
-        except SamplesLeftOutError:
-            left.append(board)
-    return left
 
 
 def costs_of(store: Store, board: str, device: str | None = None) -> list[Cost]:
@@ -93,9 +88,7 @@ def costs_of(store: Store, board: str, device: str | None = None) -> list[Cost]:
 
 
 def alike(one: Json, other: Json) -> bool:
-    """Return whether two values, or texts of JSON, are the same but for rounding."""
-    if isinstance(one, str) and isinstance(other, str) and one[:1] in ("{", "["):
-        return one == other or alike(json.loads(one), json.loads(other))
+    """Return whether two values are the same but for rounding."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(alike(one[k], other[k]) for k in one)
     if isinstance(one, float) and isinstance(other, float):

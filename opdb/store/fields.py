@@ -19,6 +19,7 @@ from opdb.records import (
     SLUG_ALLOWED,
     AfterOthers,
     Calibration,
+    Configuration,
     Form,
     Json,
     KernelCounts,
@@ -165,7 +166,15 @@ def _check_slug(text: str) -> None:
         raise ValueError(f"a device may be named by {SLUG_ALLOWED}")
 
 
+def _one_line(text: str) -> str:
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
 TEXT = Field(COLLATED)
+CONFIGURATION = Field(COLLATED, decode=Configuration.from_json)
+REASON = Field(COLLATED, encode=_one_line)
+"""A failure's reason, which may have several lines as it is found."""
+
 TEXT_OR_EMPTY = Field(COLLATED, may_be_empty=True)
 SLUG = Field(COLLATED, check=_check_slug)
 WHOLE = Field(Integer)

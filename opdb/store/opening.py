@@ -73,12 +73,6 @@ def device_of(folder: Path) -> str | None:
     return device
 
 
-def stated_licence(folder: Path) -> str | None:
-    """Return the licence that a set's manifest states; None where it states none."""
-    licence: str | None = _stated(folder).get("licence")
-    return licence
-
-
 def is_packaged(folder: Path) -> bool:
     """Whether a folder is a set that the wheel carries: its costs are trusted as its code is."""
     packaged = database.packaged_folder()
@@ -114,37 +108,27 @@ def check_manifest(folder: Path) -> None:
     Raises:
         InputError: a file is missing or another one, or the manifest cannot be read.
     """
-    for name, stated in read_manifest(folder).get("files", {}).items():
-        path = folder / name
-        if name not in (FILE, SAMPLES) or not path.is_file() or _checksum(path) != stated:
+    path = folder / MANIFEST
+    stated = parse_json(path, read_text(path, "a manifest")) if path.exists() else {"files": {}}
+    if not isinstance(stated, dict) or not isinstance(stated.get("files"), dict):
+        raise InputError(f"{path}: expected a manifest, an object with `files`")
+    found = {each.name: _checksum(each) for each in set_files(folder)}
+    for name in stated["files"]:
+        if found.get(name) != stated["files"][name]:
             raise InputError(
-                f"{path}: not the file that {MANIFEST} lists: it was changed, cut off or left out "
-                f"after the export; fetch it again, or, where the change is meant, delete "
-                f"{folder / MANIFEST}"
+                f"{folder / name}: not the file that {MANIFEST} lists: it was changed, cut off or "
+                f"left out after the export; fetch it again, or, where the change is meant, delete "
+                f"{path}"
             )
 
 
-def read_manifest(folder: Path) -> dict[str, Json]:
-    """Return the manifest of a set; an empty one where it has none.
-
-    Raises:
-        InputError: it is not one.
-    """
-    path = folder / MANIFEST
-    if not path.exists():
-        return {}
-    found = parse_json(path, read_text(path, "a manifest", SET_FILE_BYTES))
-    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
-        raise InputError(f"{path}: expected a manifest, an object with `files`")
-    return found
-
-
 def _stated(folder: Path) -> dict[str, Json]:
-    """Return a set's manifest; what it states is checked by who reads the set."""
+    """Return what a set's manifest states, which is checked by who reads the set."""
     try:
-        return read_manifest(folder)
-    except InputError:
-        return {}
+        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
 def _checksum(path: Path) -> dict[str, Json]:
@@ -238,7 +222,7 @@ def import_published(store: Store, *, sweeps: bool = False, device: str | None =
         return
     # They read archives and statistics, which most commands need not.
     from opdb.store.deriving import derive_pooled
-    from opdb.store.exchange import import_set
+    from opdb.store.sets import import_set
 
     for name in new:
         # Sets beside the code are trusted as they are; `make check` proves their costs.
@@ -269,19 +253,18 @@ class Origin:
 
     name: str
     place: Place
-    folder: Path | None = None
-    taken_in: bool = True
-    devices: tuple[str, ...] = ()
-    boards: tuple[str, ...] = ()
-    visits: int = 0
-    model_runs: int = 0
-    first: str | None = None
-    last: str | None = None
+    folder: Path | None
+    taken_in: bool
+    licence: str | None
+    devices: tuple[str, ...]
+    boards: tuple[str, ...]
+    visits: int
+    model_runs: int
+    first: str | None
+    last: str | None
 
-    @property
-    def licence(self) -> str | None:
-        """The licence of the data; None where nobody stated it."""
-        return None if self.folder is None else stated_licence(self.folder)
+
+HERE = "measured here"
 
 
 def origins(store: Store, *, waiting: bool = False) -> list[Origin]:
@@ -293,36 +276,34 @@ def origins(store: Store, *, waiting: bool = False) -> list[Origin]:
     with store.reading() as connection:
         names = dict(map(tuple, connection.execute(select(source.c.name, source.c.id))))
         campaigns = connection.execute(select(campaign).order_by(campaign.c.started_at)).all()
-        visits = _by_source(connection, schema.visit)
-        runs = _by_source(connection, schema.model_run)
-
-    def origin(name: str, place: Place, folder: Path | None, number: int | None) -> Origin:
+        visits, runs = (_by_source(connection, t) for t in (schema.visit, schema.model_run))
+    ours: Place = "clone" if database.packaged_folder() is None else "wheel"
+    known = sorted({*names, *(sets if waiting else ())})
+    if any(each.source_id is None for each in campaigns):
+        known.append(HERE)
+    found = []
+    for name in known:
+        folder = sets.get(name) or (Path(name) if Path(name).is_absolute() else None)
+        number = names.get(name, 0 if name in sets else None)
         of_it = [each for each in campaigns if each.source_id == number]
-        return Origin(
+        devices = {each.device for each in of_it}
+        if folder is not None and not of_it:
+            devices.add(device_of(folder))
+        origin = Origin(
             name,
-            place,
-            folder,
-            devices=tuple(sorted({each.device for each in of_it})),
+            "here" if name == HERE else ours if name in sets else "import",
+            folder if folder is not None and folder.is_dir() else None,
+            taken_in=number != 0,
+            licence=None if folder is None else _stated(folder).get("licence"),
+            devices=tuple(sorted(filter(None, devices))),
             boards=tuple(sorted({each.board for each in of_it})),
             visits=visits.get(number, 0),
             model_runs=runs.get(number, 0),
             first=of_it[0].started_at if of_it else None,
             last=of_it[-1].started_at if of_it else None,
         )
-
-    ours: Place = "clone" if database.packaged_folder() is None else "wheel"
-    found = []
-    for name in sorted({*names, *(sets if waiting else ())}):
-        if name not in names:
-            devices = tuple(filter(None, [device_of(sets[name])]))
-            found.append(Origin(name, ours, sets[name], taken_in=False, devices=devices))
-        elif name in sets:
-            found.append(origin(name, ours, sets[name], names[name]))
-        else:
-            there = Path(name).is_absolute() and Path(name).is_dir()
-            found.append(origin(name, "import", Path(name) if there else None, names[name]))
-    here = origin("measured here", "here", None, None)
-    return [*found, here] if here.first else found
+        found.append(origin)
+    return found
 
 
 def _by_source(connection: Connection, table: Table) -> dict[int | None, int]:

@@ -26,6 +26,7 @@ from opdb.store.fields import (
     AFTER_OTHERS,
     BYTES,
     CALIBRATION,
+    CONFIGURATION,
     DEFINITION,
     FACTS,
     HOST_TIMES,
@@ -38,6 +39,7 @@ from opdb.store.fields import (
     OBJECT,
     OPERATING_POINT,
     POSITIVE,
+    REASON,
     RUN_RATIOS,
     SLUG,
     TEXT,
@@ -94,7 +96,7 @@ configuration = Table(
     column("id", WHOLE, primary_key=True),
     column("key", TEXT, unique=True),
     column("kind", TEXT, index=True),
-    column("json", TEXT),
+    column("json", CONFIGURATION),
 )
 
 workload = Table(
@@ -269,7 +271,7 @@ visit = Table(
     column("setting", TEXT),
     column("role", one_of(Role)),
     column("outcome", one_of(Outcome)),
-    column("reason", TEXT, nullable=True),
+    column("reason", REASON, nullable=True),
     column("started_at", TEXT),
     column("cost_s", within(NOT_NEGATIVE)),
     column("issue", one_of(Literal["graph", "eager"])),
@@ -326,7 +328,7 @@ model_run = Table(
     column("workload_id", WHOLE, ForeignKey("workload.id"), index=True),
     column("mode", one_of(Mode)),
     column("outcome", one_of(Outcome)),
-    column("reason", TEXT, nullable=True),
+    column("reason", REASON, nullable=True),
     column("started_at", TEXT),
     column("cost_s", within(NOT_NEGATIVE)),
     column("repeats", STRETCHES),

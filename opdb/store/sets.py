@@ -1,42 +1,71 @@
-"""A published set, opened: its database, checked, with the raw samples of its visits.
+"""Published sets out of the database and into it, and the databases of jobs.
 
 A set is a folder with three files: `set.sqlite.xz`, a database of opdb's own tables, `samples.xz`,
-the raw samples of its visits, and `manifest.json`. It may come from a stranger: `opened` checks
-every value, key and reference before anything of it is used.
+the raw samples of its visits, and `manifest.json`. Rows are copied into a database of their own,
+which is completed and checked there, and is packed, or taken into another database in one
+transaction. A set may come from a stranger: `opened` checks every value, key and reference before
+anything of it is used.
 """
 
 from __future__ import annotations
 
 import json
 import lzma
+import sqlite3
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from hashlib import sha256
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy
-from sqlalchemy import Connection, Table, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    MetaData,
+    Select,
+    Subquery,
+    Table,
+    and_,
+    delete,
+    func,
+    insert,
+    literal,
+    null,
+    or_,
+    select,
+    true,
+    union,
+    update,
+)
+from sqlalchemy import (
+    text as sql,
+)
 
-from opdb.derive.costs import ESTIMATOR, board_costs
+from opdb.derive.costs import ESTIMATOR
 from opdb.errors import DatabaseError, InputError, shown
-from opdb.files import check_input
+from opdb.files import check_input, make_folder, write_file
 from opdb.records import Configuration, Json, canonical_json
 from opdb.store import rows, schema
 from opdb.store.database import DAMAGE
-from opdb.store.deriving import alike
+from opdb.store.deriving import alike, costs_of
 from opdb.store.fields import check_value, field_of
 from opdb.store.opening import (
     FILE,
+    MANIFEST,
     SAMPLES,
     SET_FILE_BYTES,
     check_manifest,
+    device_of,
+    fingerprint,
+    is_packaged,
     open_store,
     sets_at_hand,
+    write_manifest,
 )
 from opdb.store.raw import (
     APART,
@@ -48,8 +77,39 @@ from opdb.store.raw import (
     pack,
     unpack,
 )
-from opdb.store.rows import NewRow
+from opdb.store.rows import NewRow, insert_into, upsert
 from opdb.store.store import Store
+from opdb.tables import csv_text
+
+# the tables
+
+TABLES: Mapping[str, Table] = {
+    "devices": schema.device,
+    "boards": schema.board,
+    "hosts": schema.host,
+    "campaigns": schema.campaign,
+    "configurations": schema.configuration,
+    "workloads": schema.workload,
+    "calls": schema.call,
+    "calibrations": schema.board_calibration,
+    "visits": schema.visit,
+    "host_visits": schema.host_visit,
+    "model_runs": schema.model_run,
+    "costs": schema.cost,
+    "learned": schema.learned,
+    "profiles": schema.profile,
+}
+"""The tables of a set, each after those it refers to."""
+
+
+RAW = {
+    schema.metadata.tables[name]: [schema.metadata.tables[name].c[each] for each in columns]
+    for name, columns in APART.items()
+}
+"""The columns of raw samples by table."""
+
+SAMPLED = set(chain(*APART.values()))
+
 
 # raw samples of a set
 #
@@ -82,28 +142,16 @@ def put_samples(connection: Connection, folder: Path) -> None:
     Raises:
         InputError: the file cannot be read.
     """
-    path = folder / SAMPLES
-    if not path.exists():
-        return
     lacking = {
-        id_
-        for name, columns in APART.items()
-        for table in [schema.metadata.tables[name]]
-        for id_ in connection.scalars(
-            select(table.c.id).where(or_(*(table.c[each].startswith(LEFT_OUT) for each in columns)))
-        )
+        table: [dict(row) for row in connection.execute(select(table).where(or_(*left))).mappings()]
+        for table, columns in RAW.items()
+        for left in [[column.startswith(LEFT_OUT) for column in columns]]
     }
-    for number, (id_, text) in enumerate(_lines(path), 1):
-        if id_ not in lacking:
-            continue
-        try:
-            samples = _samples(text)
-            table = schema.host_visit if "times" in samples else schema.visit
-            same = [table.c[name] == left_out(name, each) for name, each in samples.items()]
-            packed = {name: pack(each) for name, each in samples.items()}
-        except DAMAGE as error:
-            raise InputError(f"{path}, line {number}: {id_[:40]!r}: {_why(error)}") from error
-        connection.execute(update(table).where(table.c.id == id_, *same).values(packed))
+    _fill(chain(*lacking.values()), folder)
+    for table, found in lacking.items():
+        for row in found:
+            values = {column.name: row[column.name] for column in RAW[table]}
+            connection.execute(update(table).where(table.c.id == row["id"]).values(values))
 
 
 def looked_up(
@@ -115,28 +163,39 @@ def looked_up(
 
     Raises:
         InputError: a file of samples cannot be read.
-        ValueError: a line of one cannot.
     """
-    rows = [dict(row) for row in visits]
-    names = APART[table.name]
-    lacking = {row["id"]: row for row in rows if any(map(are_left_out, map(row.get, names)))}
-    if lacking:
-        campaigns = {row["campaign"] for row in lacking.values()}
-        for folder in folders_of(connection, campaigns):
-            for id_, text in takewhile(lambda _: lacking, _lines(folder / SAMPLES)):
-                if row := lacking.pop(id_, None):
-                    row.update({name: pack(each) for name, each in _samples(text).items()})
-    return rows
+    found = [dict(row) for row in visits]
+    lacking = [row for row in found if any(are_left_out(row[name]) for name in APART[table.name])]
+    for folder in folders_of(connection, {row["campaign"] for row in lacking}):
+        _fill(lacking, folder)
+    return found
+
+
+def _fill(visits: Iterable[NewRow], folder: Path) -> None:
+    """Put the raw samples of a set's file into these rows, packed, as far as it has them.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    path, lacking = folder / SAMPLES, {row["id"]: row for row in visits}
+    for id_, line in takewhile(lambda _: lacking, _lines(path)):
+        row = lacking.pop(id_, None)
+        if row is None:
+            continue
+        try:
+            samples = json.loads(line)
+            row.update({name: pack(samples[name]) for name in SAMPLED & samples.keys()})
+        except DAMAGE as error:
+            raise InputError(f"{path}: {id_[:40]!r}: {_why(error)}") from error
 
 
 def folders_of(connection: Connection, campaigns: set[str] | None = None) -> list[Path]:
-    """Return the folders of the sets with samples that campaigns (ids; all) came with."""
+    """Return the folders of the sets that campaigns (ids; all) came with."""
     campaign, source = schema.campaign, schema.source
     query = select(campaign.c.id, source.c.name).join(source, campaign.c.source_id == source.c.id)
     names = {n for id_, n in connection.execute(query) if campaigns is None or id_ in campaigns}
     sets = sets_at_hand()
-    folders = [sets.get(name, Path(name)) for name in sorted(names)]
-    return [folder for folder in folders if (folder / SAMPLES).exists()]
+    return [sets.get(name, Path(name)) for name in sorted(names)]
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -145,6 +204,8 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
     Raises:
         InputError: the file is damaged or cut off, or a line is longer than any can be.
     """
+    if not path.exists():
+        return
     try:
         check_input(path, "a file of a set", SET_FILE_BYTES)
         with lzma.open(path, "rb") as stream:
@@ -159,38 +220,305 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-def _samples(text: str) -> dict[str, Json]:
-    """Return the raw samples of a line by column.
+# out of the database
+
+
+def export_set(
+    store: Store, folder: Path, *, device: str, about: Mapping[str, Json] | None = None
+) -> dict[str, int]:
+    """Write a device's set into a folder; return the rows by the names of `TABLES`.
+
+    The set holds the device's campaigns with all their measurements, the costs that follow from
+    these, and every workload that has a measurement, or came with a set of the device. Files are
+    replaced only when all are whole; where that is interrupted, the folder is no set until it is
+    written again. `about` is what the manifest says beside the device and the checksums.
 
     Raises:
-        ValueError: the text holds none.
+        InputError: the folder holds another device's set, or cannot be written.
     """
-    found = json.loads(text)
-    columns = [set(names) for names in APART.values()]
-    if not isinstance(found, dict) or not found or not any(found.keys() <= c for c in columns):
-        raise ValueError("expected an object with raw samples of a visit, or of a host visit")
-    return found
+    [name] = [each.name for each in store.devices() if each.slug == device]
+    there = device_of(folder)
+    if there not in (None, device):
+        raise InputError(f"{folder} holds the set of {there}, not of {device}; give another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".opdb-", dir=folder) as aside:
+            counts = _write(store, device, Path(aside), {**(about or {}), "name": name})
+            # Without its database a folder is no set: a kill between two leaves none, not a mix.
+            for file in (FILE, SAMPLES):
+                (folder / file).unlink(missing_ok=True)
+            for file in (MANIFEST, SAMPLES, FILE):
+                Path(aside, file).replace(folder / file)
+    except OSError as error:
+        raise InputError(f"cannot write the set into {folder}: {error.strerror}") from error
+    return counts
 
 
-# the tables
+def _write(store: Store, device: str, folder: Path, about: Mapping[str, Json]) -> dict[str, int]:
+    """Write the files of a device's set; return the rows of each table."""
+    path = folder / Path(FILE).stem
+    with _copied(store, path, device) as made:
+        for board in store.boards(device):  # what is stored may be of a bench that was killed
+            made.replace_costs(board.uuid, costs_of(made, board.uuid))
+        with made.writing() as connection:
+            counts = _counts(connection)
+            lines = take_samples(connection)
+            for table in schema.metadata.sorted_tables:
+                for index in table.indexes:
+                    index.drop(connection)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")  # all of it is in the file then
+        connection.execute("VACUUM")
+    (folder / FILE).write_bytes(lzma.compress(path.read_bytes(), preset=9))
+    (folder / SAMPLES).write_bytes(lzma.compress("".join(lines).encode(), preset=9))
+    write_manifest(folder, {**about, "device": device})
+    return counts
 
-TABLES: Mapping[str, Table] = {
-    "devices": schema.device,
-    "boards": schema.board,
-    "hosts": schema.host,
-    "campaigns": schema.campaign,
-    "configurations": schema.configuration,
-    "workloads": schema.workload,
-    "calls": schema.call,
-    "calibrations": schema.board_calibration,
-    "visits": schema.visit,
-    "host_visits": schema.host_visit,
-    "model_runs": schema.model_run,
-    "costs": schema.cost,
-    "learned": schema.learned,
-    "profiles": schema.profile,
-}
-"""The tables of a set, each after those it refers to."""
+
+def export_csv(store: Store, folder: Path, *, device: str) -> dict[str, int]:
+    """Write a device's rows as one CSV file a table, without raw samples; return how many each has.
+
+    Rows refer to each other by content key; a JSON column is its text.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    counts = {}
+    make_folder(folder)
+    with store.reading() as connection:
+        for name, query in _queries(device).items():
+            columns = schema.outside(TABLES[name])
+            for inside, outside in schema.REFERENCES.items():
+                if inside in TABLES[name].c:
+                    target = schema.metadata.tables[outside]
+                    query = query.join(target, target.c.id == TABLES[name].c[inside])
+                    columns[outside] = target.c.key
+            shown = [c.label(n) for n, c in columns.items() if field_of(c).verify is None]
+            query = query.with_only_columns(*shown, maintain_column_froms=True)
+            found = [dict(row) for row in connection.execute(query).mappings()]
+            lines = csv_text([each.name for each in shown], found)
+            write_file(folder / f"{name}.csv", lines.encode())
+            counts[name] = len(found)
+    return counts
+
+
+def _queries(device: str | None) -> dict[str, Select[Any]]:
+    """Return, for each table, the query of the rows that a device's set holds, or of all."""
+    every = {name: select(table) for name, table in TABLES.items()}
+    if device is None:
+        return every
+    campaign, board, cost, call = schema.campaign, schema.board, schema.cost, schema.call
+    workload, run = schema.workload, schema.model_run
+    campaigns = select(campaign.c.id).where(campaign.c.device == device)
+    boards = select(board.c.uuid).where(board.c.device == device)
+    measured = select(_measured(campaigns, boards, device))
+    its_sets = select(campaign.c.source_id).where(campaign.c.device == device)
+    calling = select(call.c.workload_id).where(call.c.configuration_id.in_(measured))
+    ran = select(run.c.workload_id).where(run.c.campaign.in_(campaigns))
+    workloads = select(workload.c.id).where(
+        or_(workload.c.source_id.in_(its_sets), workload.c.id.in_(calling), workload.c.id.in_(ran))
+    )
+    called = select(call.c.configuration_id).where(call.c.workload_id.in_(workloads))
+    hosts = select(campaign.c.host).where(campaign.c.device == device)
+    configuration = schema.configuration.c.id
+    chosen = {
+        "devices": schema.device.c.slug == device,
+        "hosts": schema.host.c.id.in_(hosts),
+        "configurations": or_(configuration.in_(measured), configuration.in_(called)),
+        "workloads": workload.c.id.in_(workloads),
+        "calls": call.c.workload_id.in_(workloads),
+        "visits": schema.visit.c.campaign.in_(campaigns),
+        "host_visits": schema.host_visit.c.campaign.in_(campaigns),
+        "model_runs": run.c.campaign.in_(campaigns),
+        "costs": cost.c.board.in_(boards),
+    }
+    for name in ("boards", "campaigns", "calibrations", "learned", "profiles"):
+        chosen[name] = TABLES[name].c.device == device
+    return {name: query.where(chosen[name]) for name, query in every.items()}
+
+
+def _measured(campaigns: Select[Any], boards: Select[Any], device: str) -> Subquery:
+    """Return the row numbers of the configurations that a device's boards have seen."""
+    visit, host_visit, cost, profile = schema.visit, schema.host_visit, schema.cost, schema.profile
+    return union(
+        select(visit.c.configuration_id).where(visit.c.campaign.in_(campaigns)),
+        select(host_visit.c.configuration_id).where(host_visit.c.campaign.in_(campaigns)),
+        select(cost.c.configuration_id).where(cost.c.board.in_(boards)),
+        select(profile.c.configuration_id).where(profile.c.device == device),
+    ).subquery()
+
+
+@contextmanager
+def _copied(store: Store, path: Path, device: str | None = None) -> Iterator[Store]:
+    """Yield a new database of a device's rows, or of all, with the raw samples that are at hand."""
+    with open_store(str(path)) as made:
+        with store.reading() as source, made.writing() as target:
+            _copy(source, target, {TABLES[n]: query for n, query in _queries(device).items()})
+            for folder in folders_of(source):
+                put_samples(target, folder)
+        yield made
+
+
+def _copy(source: Connection, target: Connection, queries: Mapping[Table, Select[Any]]) -> None:
+    """Copy rows into tables as they are, without what only their own database knows."""
+    for table, query in queries.items():
+        columns = [each for each in query.selected_columns if each.name not in schema.INSIDE]
+        found = source.execute(
+            query.with_only_columns(*columns), execution_options={"yield_per": 1000}
+        )
+        for part in found.mappings().partitions():
+            target.execute(insert(table), [dict(row) for row in part])
+
+
+# into the database
+
+
+@contextmanager
+def incoming(path: Path) -> Iterator[Store]:
+    """Yield what may be imported from a path, checked: a published set, or a job's database.
+
+    Costs of a job that was killed are not what its visits say; they are derived anew.
+
+    Raises:
+        DatabaseError: it is a database, but not of opdb's.
+        InputError: it is neither, or a row of it is not what it says it is.
+    """
+    if path.is_dir() or not (path.is_file() or path.suffix in (".sqlite", ".db")):
+        with opened(path, trusted=is_packaged(path)) as found:
+            yield found
+        return
+    with (
+        tempfile.TemporaryDirectory() as aside,
+        open_store(str(path), create=False) as job,
+        _copied(job, Path(aside, path.name)) as copied,
+    ):
+        with copied.writing() as connection:
+            connection.execute(delete(schema.cost))
+        check(copied, path)
+        prove(copied, path)
+        yield copied
+
+
+def import_set(
+    store: Store, path: Path, *, trusted: bool = False, source: tuple[str, str] | None = None
+) -> dict[str, int]:
+    """Take a published set, or a job's database, into the database; what is there already stays.
+
+    A trusted set is taken as it stands. Errors are those of `incoming` and of `merge`.
+    """
+    with opened(path, trusted=True) if trusted else incoming(path) as found:
+        return merge(store, found, path, source)
+
+
+def merge(
+    store: Store, found: Store, path: Path, source: tuple[str, str] | None = None
+) -> dict[str, int]:
+    """Take what `incoming` yields of a path into the database; return the new rows by table.
+
+    What an earlier import of the same source brought in is replaced, so that a job's database that
+    has grown can come again. `source` is the name and fingerprint that it is remembered by; the
+    path and its fingerprint when None.
+
+    Raises:
+        InputError: it is the database itself.
+    """
+    if store.path is not None and store.path.resolve() == path.resolve():
+        raise InputError(f"{path} is the database itself; name another with --db, or another job's")
+    name, seen = source or (str(path.resolve()), fingerprint(path))
+    attached = found.path if store.path is not None else None
+    with store.writing(incoming=attached) as connection:
+        before = _counts(connection)
+        number = _forget_source(connection, name, seen)
+        beside = MetaData()
+        theirs = {
+            table: table.to_metadata(beside, schema="pg_temp" if attached is None else "incoming")
+            for table in schema.metadata.sorted_tables
+        }
+        if attached is None:  # temporary tables take its place, found after those of the database
+            places = "current_setting('search_path') || ', pg_temp'"
+            connection.exec_driver_sql(f"SELECT set_config('search_path', {places}, true)")
+            beside.create_all(connection, checkfirst=False)
+            with found.reading() as reading:
+                _copy(reading, connection, {theirs[t]: select(t) for t in TABLES.values()})
+        for table in TABLES.values():
+            _insert(connection, table, theirs, number)
+        after = _counts(connection)
+        if attached is None:
+            beside.drop_all(connection, checkfirst=False)
+    return {name: max(0, after[name] - before[name]) for name in TABLES}
+
+
+def _insert(
+    connection: Connection, table: Table, theirs: Mapping[Table, Table], source: int
+) -> None:
+    """Insert the rows of another database's table, the references followed.
+
+    Costs that rest on fewer visits than those there, and estimates that were learned earlier, are
+    not taken.
+    """
+    their, workload = theirs[table], schema.workload
+    known: dict[str, ColumnElement[Any]] = {
+        name: column for name, column in their.c.items() if name not in schema.INSIDE
+    }
+    joined: FromClause = their
+    for inside, outside in schema.REFERENCES.items():
+        if inside in known:
+            target = schema.metadata.tables[outside]
+            joined = joined.join(theirs[target], theirs[target].c.id == their.c[inside])
+            joined = joined.join(target, target.c.key == theirs[target].c.key)
+            known[inside] = target.c.id
+    identity = [column.name for column in table.primary_key]
+    if "key" in known:
+        identity = ["key"]
+        del known["id"]
+    if "source_id" in table.c:
+        known["source_id"] = literal(source)
+    conditions: list[ColumnElement[bool]] = [true()]
+    if table is workload:
+        # One that was asked for here or in the set, other than by a sweep, stays asked for.
+        asked_for = select(their.c.key).where(~their.c.swept)
+        wanted = update(workload).where(workload.c.key.in_(asked_for)).values(swept=False)
+        connection.execute(wanted)
+    elif table is schema.call:
+        conditions = [workload.c.source_id == source]
+        ours = select(workload.c.id).where(
+            *conditions, workload.c.key.in_(select(theirs[workload].c.key))
+        )
+        connection.execute(delete(table).where(table.c.workload_id.in_(ours)))
+    query = select(*known.values()).select_from(joined).where(*conditions)
+    statement = insert_into(connection, table).from_select(list(known), query)
+    new = statement.excluded
+    changed = {name: new[name] for name in known if name not in identity}
+    if table is workload:  # those that were harvested here, or came with another set, stay
+        changed |= {"swept": and_(new.swept, table.c.swept), "touched_bytes": null()}
+        is_newer = table.c.source_id == source
+    elif table is schema.cost:
+        is_newer = new.visits >= table.c.visits
+    elif table is schema.learned:
+        is_newer = new.trained_at >= table.c.trained_at
+    else:
+        connection.execute(statement.on_conflict_do_nothing(index_elements=identity))
+        return
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=identity, set_=changed, where=is_newer)
+    )
+
+
+def _forget_source(connection: Connection, name: str, seen: str) -> int:
+    """Remove the measurements an earlier import of a source brought; return its row number."""
+    source = schema.source
+    upsert(connection, source, [{"name": name, "fingerprint": seen}], ["name"])
+    number = connection.execute(select(source.c.id).where(source.c.name == name)).scalar_one()
+    connection.execute(delete(schema.campaign).where(schema.campaign.c.source_id == number))
+    return int(number)
+
+
+def _counts(connection: Connection) -> dict[str, int]:
+    """Return the rows of each table by its name in `TABLES`."""
+    counts = [
+        select(func.count()).select_from(table).scalar_subquery() for table in TABLES.values()
+    ]
+    return dict(zip(TABLES, connection.execute(select(*counts)).one(), strict=True))
 
 
 @contextmanager
@@ -222,8 +550,6 @@ def opened(folder: Path, *, trusted: bool = False) -> Iterator[Store]:
                 _write_keys(store)
                 if not trusted:
                     check(store, folder)
-                    if len(store.devices()) != 1:
-                        raise InputError(f"{folder} does not hold one device, as a set does")
                     with store.writing() as connection:
                         put_samples(connection, folder)
                     prove(store, folder)
@@ -265,16 +591,28 @@ def check(store: Store, path: Path) -> None:
         InputError: a row is not what it says it is.
     """
     with store.reading() as connection:
-        [found] = connection.execute(sqlalchemy.text("PRAGMA quick_check(1)")).scalars()
+        [found] = connection.execute(sql("PRAGMA quick_check(1)")).scalars()
         if found != "ok":
             raise InputError(f"{path} is damaged: {' '.join(found.split())}")
-        for name, *_, target, _ in connection.execute(sqlalchemy.text("PRAGMA foreign_key_check")):
+        for name, *_, target, _ in connection.execute(sql("PRAGMA foreign_key_check")):
             raise InputError(f"{path}: a row of {name} names a {target} that is not there")
         for table in TABLES.values():
             if table is not schema.cost:  # these must be what the visits give
                 _check_values(connection, table, path, raw=False)
-        _check_configurations(connection, path)
-        _check_calls(connection, path)
+        configuration, workload, call = schema.configuration, schema.workload, schema.call
+        query = select(configuration.c.json, configuration.c.kind, configuration.c.key)
+        for text, kind, key in connection.execute(query):
+            found = Configuration.from_json(text)
+            if (found.json, found.kind, found.key) != (text, kind, key):
+                what = f"not the canonical JSON of a {kind!r} of the key {key}"
+                raise InputError(f"{path}, configuration, column json: {shown(text)}: {what}")
+        called: dict[int, Counter[str]] = defaultdict(Counter)
+        for row in connection.execute(select(call)):
+            called[row.workload_id][str(row.number)] += row.calls
+        for id_, text in connection.execute(select(workload.c.id, workload.c.sequence)):
+            if Counter(str(text).split()) != called[id_]:
+                what = f"{shown(text)}: not the calls of its operators"
+                raise InputError(f"{path}, workload, column sequence: {what}")
         run = schema.model_run.c
         empty = select(run.id).where(run.outcome == "ok", run.repeats == STRETCHES.encode(()))
         for id_ in connection.scalars(empty):
@@ -306,47 +644,16 @@ def _why(error: Exception) -> str:
     return f"{error} is missing or unknown" if isinstance(error, KeyError) else str(error)
 
 
-def _check_configurations(connection: Connection, path: Path) -> None:
-    table = schema.configuration
-    for text, kind, key in connection.execute(select(table.c.json, table.c.kind, table.c.key)):
-        try:
-            found = Configuration.from_json(text)
-            right = (found.json, found.kind, found.key) == (text, kind, key)
-        except DAMAGE as error:
-            raise InputError(
-                f"{path}, configuration, column json: {shown(text)}: {error}"
-            ) from error
-        if not right:
-            what = f"not the canonical JSON of a {kind!r} of the key {key}"
-            raise InputError(f"{path}, configuration, column json: {shown(text)}: {what}")
-
-
-def _check_calls(connection: Connection, path: Path) -> None:
-    """Check that operators are called as often as the sequence of a workload's calls has them."""
-    workload, call = schema.workload, schema.call
-    called: dict[int, Counter[str]] = defaultdict(Counter)
-    for row in connection.execute(select(call)):
-        called[row.workload_id][str(row.number)] += row.calls
-    for row in connection.execute(select(workload)):
-        text = row.sequence
-        if Counter(str(text).split(" ") if text else ()) != called[row.id]:
-            place = f"{path}, workload, column sequence"
-            raise InputError(f"{place}: {shown(text)}: not the calls of its operators")
-
-
 # proving
 #
 # Only visits enter a database from outside; costs are derived from them, never taken on trust.
-
-ESTIMATORS = tuple(str(number) for number in range(1, int(ESTIMATOR) + 1))
-"""The estimators whose costs are read; the last is this version's."""
 
 
 def prove(store: Store, path: Path) -> None:
     """Put the costs that follow from its visits into a stranger's database.
 
     Those that it came with must be the same but for rounding, and stay as they are: the last bit
-    of a logarithm depends on the machine. Those of an older estimator may differ and are replaced.
+    of a logarithm depends on the machine. Those of another estimator may differ and are replaced.
 
     Raises:
         InputError: a sample cannot be what was measured, or a cost is not what the visits say.
@@ -354,37 +661,28 @@ def prove(store: Store, path: Path) -> None:
     with store.reading() as connection:
         for table in (schema.visit, schema.host_visit, schema.model_run):
             _check_values(connection, table, path, raw=True)
-    boards = {board.uuid for board in store.boards()}
-    if unknown := store.cost_counts().keys() - boards:
-        raise InputError(f"{path}: costs on {min(unknown)} rest on no visit of the set")
-    for board in sorted(boards):
-        visits = store.visits(board)  # the samples of one board at a time fit into memory
-        campaigns, host_visits = store.campaigns(board=board), store.host_visits(board)
+    for board in sorted({each.uuid for each in store.boards()} | store.cost_counts().keys()):
         try:
-            found = board_costs(campaigns, visits, host_visits)
+            found = costs_of(store, board)  # the samples of one board at a time fit into memory
         except DAMAGE as error:
             raise InputError(
                 f"{path}: no costs can be derived from the visits of {board}: {error}"
             ) from error
         costs = {(cost.configuration, cost.setting): cost for cost in found}
-        for cost in (each for of_key in store.costs(board).values() for each in of_key):
+        for cost in chain.from_iterable(store.costs(board).values()):
             place = f"{path}, cost of {cost.configuration[:12]} on {board}"
-            if cost.estimator not in ESTIMATORS:
-                raise InputError(
-                    f"{place}, column estimator: {cost.estimator!r}: this version of opdb reads "
-                    f"{', '.join(ESTIMATORS)}; upgrade opdb"
-                )
             derived = costs.get((cost.configuration, cost.setting))
             if derived is None:
                 raise InputError(f"{place}: it rests on no visit of the set")
-            if cost.estimator == ESTIMATOR:
-                right = asdict(derived)
-                for name, value in asdict(cost).items():
-                    if not alike(value, right[name]):
-                        raise InputError(
-                            f"{place}, column {name}: {shown(value)}: from the visits of the set "
-                            f"opdb derives {shown(right[name])}; opdb export writes the costs that "
-                            "its visits give"
-                        )
-                costs[cost.configuration, cost.setting] = cost
+            if cost.estimator != ESTIMATOR:
+                continue
+            right = asdict(derived)
+            for name, value in asdict(cost).items():
+                if not alike(value, right[name]):
+                    raise InputError(
+                        f"{place}, column {name}: {shown(value)}: from the visits of the set opdb "
+                        f"derives {shown(right[name])}; opdb export writes the costs that its "
+                        "visits give"
+                    )
+            costs[cost.configuration, cost.setting] = cost
         store.replace_costs(board, costs.values())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from opdb.store import Store, open_store
-from opdb.store.exchange import import_set
+from opdb.store.sets import import_set
 from tests.paths import ROOT, python_path
 
 pytestmark = pytest.mark.slow

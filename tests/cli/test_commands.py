@@ -101,7 +101,7 @@ def test_export_and_import(opdb: Opdb, database: Path, tmp_path: Path) -> None:
     with open_store(str(other)) as store:
         assert store.workloads() == [samples.workload()]
     [again] = opdb.json("import", "set", "--db", f"sqlite:///{other}")["imports"]
-    assert (again["added"]["visits"], again["found"]["visits"]) == (0, 3)
+    assert again["added"]["visits"] == 0
     assert opdb("export", "again").status == 0  # the only device needs no name
     assert opdb.json("export", "tables", "--csv")["rows"]["visits"] == 3
     assert Path("tables", "visits.csv").is_file() and not Path("tables", "manifest.json").exists()

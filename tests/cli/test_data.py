@@ -9,8 +9,7 @@ import pytest
 
 import opdb as package
 from opdb.store import database, open_store
-from opdb.store.exchange import import_set
-from opdb.store.sets import opened
+from opdb.store.sets import import_set, opened
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.paths import ROOT

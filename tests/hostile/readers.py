@@ -18,10 +18,9 @@ from opdb.grid import load_grids, steps
 from opdb.records import Configuration
 from opdb.significance import load_significance
 from opdb.store import open_store
-from opdb.store.exchange import merge
 from opdb.store.fields import read_json
 from opdb.store.opening import FILE, MANIFEST, SAMPLES, write_manifest
-from opdb.store.sets import opened
+from opdb.store.sets import merge, opened
 from opdb.studies.annotate import Index, KernelIndex, find_energies, read_profile
 from opdb.studies.roofline.counters import read_report
 from opdb.studies.train.rows import load_matrix

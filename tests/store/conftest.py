@@ -8,7 +8,7 @@ import pytest
 
 from opdb.records import Board
 from opdb.store import Store, open_store
-from opdb.store.exchange import export_set
+from opdb.store.sets import export_set
 from tests.store import samples
 
 

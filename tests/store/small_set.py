@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from opdb.store import open_store
-from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import FILE, MANIFEST, SAMPLES
 from opdb.store.raw import APART
-from opdb.store.sets import TABLES, opened, put_samples
+from opdb.store.sets import TABLES, export_set, import_set, opened, put_samples
 from tests import published
 
 Row: TypeAlias = dict[str, Any]

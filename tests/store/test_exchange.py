@@ -13,10 +13,9 @@ import pytest
 from opdb.errors import InputError
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
-from opdb.store.exchange import export_csv, export_set, import_set
 from opdb.store.opening import FILE, SAMPLES
 from opdb.store.raw import pack, unpack
-from opdb.store.sets import TABLES, opened
+from opdb.store.sets import TABLES, export_csv, export_set, import_set, opened
 from tests.store import samples
 from tests.store.small_set import Row, edit, put_samples_into_rows, unpacked
 
@@ -61,7 +60,7 @@ def test_flat_tables_have_every_row_and_no_raw_samples(filled: Store, tmp_path: 
     assert run["workload"] == samples.workload().key and "repeats" not in run
     assert float(tables["costs"][0]["time_s_mean"]) == samples.cost().time_s.mean
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot write the tables into"):
+    with pytest.raises(InputError, match="cannot be made"):
         export_csv(filled, tmp_path / "file", device="nvidia-h200")
 
 
@@ -121,18 +120,12 @@ def test_an_export_that_is_interrupted_leaves_no_mix_of_two_sets(
             export_set(filled, folder, device="nvidia-h200")
         with pytest.raises(InputError, match=rf"{FILE} is missing; where opdb export was inter"):
             import_set(filled, folder)
-    (folder / ".opdb-of-a-killed-one").mkdir()
     export_set(filled, folder, device="nvidia-h200")
     export_set(filled, tmp_path / "fresh", device="nvidia-h200")
     assert contents(folder) == contents(tmp_path / "fresh") != before
 
 
-def test_export_refuses_an_unknown_device_and_another_ones_folder(
-    filled: Store, folder: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match="did you mean 'nvidia-h200'"):
-        export_set(filled, tmp_path / "x", device="nvidia-h20")
-    assert not (tmp_path / "x").exists()
+def test_export_refuses_another_devices_folder(filled: Store, folder: Path, tmp_path: Path) -> None:
     filled.save_campaign(samples.campaign("cpu", "CPU-1", samples.PROCESSOR))
     with pytest.raises(InputError, match=r"holds the set of nvidia-h200, not of a-cpu"):
         export_set(filled, folder, device="a-cpu")

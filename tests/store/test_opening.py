@@ -12,9 +12,9 @@ import pytest
 from opdb.cli import main
 from opdb.records import ALGORITHM_SETTING, Workload
 from opdb.store import Store, database, open_store
-from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import origins, usual_sets
 from opdb.store.raw import APART
+from opdb.store.sets import export_set, import_set
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill

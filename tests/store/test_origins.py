@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from opdb.store import database, open_store
-from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import how_to_fill, origins
+from opdb.store.sets import export_set, import_set
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill

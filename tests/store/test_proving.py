@@ -67,10 +67,6 @@ def a_flag(rows: list[Row]) -> None:
     rows[2]["flags"] = '["fine"]'
 
 
-def of_the_future(rows: list[Row]) -> None:
-    rows[0]["estimator"] = "99"
-
-
 def without_its_visits(rows: list[Row]) -> None:
     rows[1]["setting"] = '{"tf32_matmul":true,"x":1}'
 
@@ -83,7 +79,6 @@ def without_its_visits(rows: list[Row]) -> None:
         (a_host_time, "column host_time_s: {"),
         (fewer_visits, "column visits: 7: from the visits of the set opdb derives "),
         (a_flag, "column flags: ('fine',): from the visits of the set opdb derives ()"),
-        (of_the_future, "column estimator: '99': this version of opdb reads 1, 2, 3"),
         (without_its_visits, "rests on no visit of the set"),
     ],
 )

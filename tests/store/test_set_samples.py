@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from opdb.errors import DatabaseError, InputError
+from opdb.errors import InputError
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
-from opdb.store.exchange import export_set, import_set
 from opdb.store.opening import (
     FILE,
     MANIFEST,
@@ -21,6 +20,7 @@ from opdb.store.opening import (
     write_manifest,
 )
 from opdb.store.raw import LEFT_OUT, STRETCH, pack
+from opdb.store.sets import export_set, import_set
 from tests.store import samples
 from tests.store.small_set import unpacked
 
@@ -74,7 +74,7 @@ def test_a_damaged_line_is_told_when_it_is_looked_up(
     there = checkout_of(folder, tmp_path, monkeypatch)
     with open_store() as store:
         rewritten(lambda text: text.replace('{"', "{", 1))(there / SAMPLES)
-        with pytest.raises(DatabaseError, match="a row is damaged"):
+        with pytest.raises(InputError, match="'visit-1': "):
             store.visits("GPU-1")
         (there / SAMPLES).write_bytes(b"")
         with pytest.raises(InputError, match=r"samples.xz is damaged"):
@@ -102,13 +102,16 @@ DAMAGED = [
     (lambda path: path.write_bytes(lzma.compress(b"\xff\n")), "samples.xz is damaged: "),
     (rewritten(lambda text: text.rstrip("\n"), -1), "samples.xz: a line is cut off"),
     (rewritten(renamed), "raw samples are needed"),
-    (rewritten(lambda text: 'visit-1 {"role":[1]}\n'), "expected an object with raw samples"),
-    (rewritten(lambda text: "visit-1 [1]\n"), "expected an object with raw samples"),
-    (rewritten(lambda text: text.replace("{", "", 1)), "line 1: 'visit-1': "),
-    (rewritten(lambda text: f"visit-1 {'[' * 100_000}\n"), "line 1: 'visit-1': nested too deeply"),
+    (rewritten(lambda text: 'visit-1 {"role":[1]}\n'), "raw samples are needed"),
+    (rewritten(lambda text: "visit-1 [1]\n"), "samples.xz: 'visit-1': 'list' object"),
+    (rewritten(lambda text: text.replace("{", "", 1)), "samples.xz: 'visit-1': "),
+    (
+        rewritten(lambda text: f"visit-1 {'[' * 100_000}\n"),
+        "samples.xz: 'visit-1': nested too deeply",
+    ),
     (rewritten(lambda text: text.replace('"f":3', '"f":4')), "column stretch: .* encoding 4"),
-    (rewritten(lambda text: text.replace("[", "[1,", 1), 1), "raw samples are needed"),
-    (rewritten(lambda text: 'host-visit-1 {"times":7}\n', 1), "line 2: 'host-visit-1': .*no len"),
+    (rewritten(lambda text: text.replace("[", "[1,", 1), 1), "column host_time_s: "),
+    (rewritten(lambda text: 'host-visit-1 {"times":7}\n', 1), "column times: .*not iterable"),
     (lambda path: path.unlink(), "raw samples are needed"),
 ]
 

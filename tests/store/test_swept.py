@@ -9,7 +9,7 @@ import pytest
 
 from opdb.records import Call, ModelRun, Workload
 from opdb.store import Store, open_store
-from opdb.store.exchange import export_set, import_set
+from opdb.store.sets import export_set, import_set
 from tests.store import samples
 
 DEVICE = "nvidia-h200"

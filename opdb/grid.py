@@ -10,11 +10,9 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from itertools import count as counting
 from itertools import islice, product
 from math import ceil, floor, log2, prod
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -40,7 +38,7 @@ MOST_DRAWS = 100_000
 
 @dataclass(frozen=True)
 class Reference:
-    """The value of another axis, times a number, divided by one and rounded down."""
+    """The value of an axis above, times a number, divided by one and rounded down."""
 
     name: str
     times: int = 1
@@ -87,47 +85,23 @@ def spread_range(
     raise ValueError(f"more than {LONGEST} values")
 
 
-def reference_order(axes: GridAxes) -> list[str]:
-    """Return the axes' names, each after those that its levels refer to.
-
-    Raises:
-        ValueError: a reference names no axis, or references lead in a circle.
-    """
-    graph: dict[str, set[str]] = {}
-    for name, levels in axes.items():
-        graph[name] = {level.name for level in levels if isinstance(level, Reference)}
-        for other in graph[name]:
-            if other not in axes:
-                raise ValueError(f"{name}: of {other!r}: there is no such name")
-    try:
-        return list(TopologicalSorter(graph).static_order())
-    except CycleError as error:
-        raise ValueError("references in a circle: " + " of ".join(error.args[1])) from error
-
-
-def count(axes: GridAxes) -> int:
-    return prod(len(levels) for levels in axes.values())
-
-
-def points(axes: GridAxes) -> Iterator[tuple[int, ...]]:
-    """Yield every point: the index of each axis's level, the last axis moving first."""
-    return product(*(range(len(levels)) for levels in axes.values()))
-
-
-def spread_points(axes: GridAxes, seed: int) -> Iterator[tuple[int, ...]]:
+def spread_points(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield distinct points, any first few of them spread evenly over each axis and all together.
 
     They are Halton's, each digit permuted at random, and equal on every machine. Ends when no new
     ones are met.
     """
-    sizes = [len(levels) for levels in axes.values()]
-    generator = random.Random(seed)
-    digits = [_Digits(prime, generator) for prime in _primes(len(sizes))]
+    generator = random.Random(0)
+    primes = (n for n in counting(2) if all(n % divisor for divisor in range(2, n)))
+    digits = [
+        [generator.sample(range(base), base) for _ in range(ceil(32 / log2(base)))]
+        for base in islice(primes, len(sizes))
+    ]
     seen: set[tuple[int, ...]] = set()
     for number in range(MOST_DRAWS):
         drawn = tuple(
-            min(floor(place.of(number) * size), size - 1)
-            for place, size in zip(digits, sizes, strict=True)
+            min(floor(_halton(number, permutations) * size), size - 1)
+            for permutations, size in zip(digits, sizes, strict=True)
         )
         if drawn not in seen:
             seen.add(drawn)
@@ -136,47 +110,31 @@ def spread_points(axes: GridAxes, seed: int) -> Iterator[tuple[int, ...]]:
             return
 
 
-class _Digits:
-    """One dimension of Halton's sequence: a number's digits behind the point, in reverse."""
-
-    def __init__(self, base: int, generator: random.Random) -> None:
-        self._base = base
-        length = ceil(32 / log2(base))
-        self._permutations = [generator.sample(range(base), base) for _ in range(length)]
-
-    def of(self, number: int) -> float:
-        place, found = 1.0, 0.0
-        for permutation in self._permutations:
-            place /= self._base
-            number, digit = divmod(number, self._base)
-            found += permutation[digit] * place
-        return found
+def _halton(number: int, permutations: Sequence[Sequence[int]]) -> float:
+    """Return a number's digits behind the point, in reverse, each permuted."""
+    place, found = 1.0, 0.0
+    for permutation in permutations:
+        place /= len(permutation)
+        number, digit = divmod(number, len(permutation))
+        found += permutation[digit] * place
+    return found
 
 
-def _primes(number: int) -> list[int]:
-    primes = (n for n in counting(2) if all(n % divisor for divisor in range(2, n)))
-    return list(islice(primes, number))
-
-
-def resolved(axes: GridAxes, order: Sequence[str], point: Sequence[int]) -> dict[str, Json]:
-    """Return the value of each name at a point, references followed, in the axes' order.
+def resolved(axes: GridAxes, point: Sequence[int]) -> dict[str, Json]:
+    """Return the value of each name at a point, references followed.
 
     Raises:
         ValueError: a reference is to something that is no whole number.
     """
-    levels = {name: axes[name][index] for name, index in zip(axes, point, strict=True)}
     values: dict[str, Json] = {}
-    for name in order:
-        level = levels[name]
+    for (name, levels), index in zip(axes.items(), point, strict=True):
+        level = levels[index]
         values[name] = level.of(values[level.name]) if isinstance(level, Reference) else level
-    return {name: values[name] for name in axes}
+    return values
 
 
-VALUES = ("normal", "rectified", "mask")
+VALUES = ("normal", "rectified")
 _RANGE = "a value, a list, {from, to, step}, {from, to, factor} or {of, times, divided_by}"
-_TENSOR = "a shape such as [batch, 64], {shape, dtype, values}, {same: another input} or a list"
-_TENSOR_DTYPES = (*DTYPES, "bool", "uint8", "int8", "int16", "int32", "int64")
-_CLASSES = ", ".join(VALUES) + ", {range: [low, high]}, {density: share} or {zeros: share}"
 _WHAT = "a grid file"
 
 
@@ -187,10 +145,6 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 def _is_whole(value: object, least: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _is_share(value: object) -> bool:
-    return _is_number(value) and 0 <= value <= 1
 
 
 def _is_mapping(value: object) -> bool:
@@ -204,21 +158,21 @@ _KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "arguments": (_NAMED, _is_mapping),
     "sizes": (_NAMED, _is_mapping),
     "inputs": ("a mapping of the call's tensors to their shapes", _is_mapping),
-    "weights": ("a mapping of a function's parameters to their shapes", _is_mapping),
     "dtype": ("one or a list of " + ", ".join(DTYPES), DTYPES.__contains__),
     "memory_format": ("one or a list of " + ", ".join(MEMORY_FORMATS), MEMORY_FORMATS.__contains__),
     "values": ("one or a list of " + ", ".join(VALUES), VALUES.__contains__),
-    "zeros": ("one or a list of shares from 0 to 1, such as [0, 0.5, 0.9]", _is_share),
+    "zeros": (
+        "one or a list of shares from 0 to 1, such as [0, 0.5, 0.9]",
+        lambda value: _is_number(value) and 0 <= value <= 1,
+    ),
     "at_most": ("a mapping of bytes or flops to a number above 0", _is_mapping),
     "sample": ("a whole number of 1 or more, or null", lambda value: _is_whole(value, 1)),
-    "seed": ("a whole number of 0 or more", lambda value: _is_whole(value, 0)),
 }
 """The keys of a grid file: the values in words, and the test of one."""
 
 _COMMON = ("dtype", "memory_format", "values")
 """The axes that every grid has."""
 
-_LISTED = (*_COMMON, "zeros")
 _VARIANTS = "a list of mappings that say what differs"
 
 
@@ -226,21 +180,23 @@ _VARIANTS = "a list of mappings that say what differs"
 class Grid:
     """One operator and its axes: arguments, sizes, and `dtype`, `memory_format`, `values`.
 
-    `inputs` and `weights` are what the call takes, as the file spells it: tensors (a shape of
-    numbers and names; {shape, dtype, values}, which say what differs from the axes; or {same: an
-    input above}), lists of them, or plain values. `at_most` bounds a call's bytes and FLOPs.
-    `sample` is how many valid points are wanted, None for all.
+    `arguments` are the names of axes that the operator takes. `inputs` are what the call takes, as
+    the file spells it: tensors (a shape of numbers and names), lists of them, or plain values.
+    `at_most` bounds a call's bytes and FLOPs. `sample` is how many valid points are wanted, None
+    for all.
     """
 
     path: Path
     operator: str
     axes: GridAxes
-    arguments: tuple[str, ...] = ()
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    weights: Mapping[str, Any] = field(default_factory=dict)
-    at_most: Mapping[str, float] = field(default_factory=dict)
-    sample: int | None = None
-    seed: int = 0
+    arguments: tuple[str, ...]
+    inputs: Mapping[str, Any]
+    at_most: Mapping[str, float]
+    sample: int | None
+
+    @property
+    def combinations(self) -> int:
+        return prod(map(len, self.axes.values()))
 
 
 def load_grids(path: Path) -> list[Grid]:
@@ -254,10 +210,9 @@ def load_grids(path: Path) -> list[Grid]:
         _check_names(document, [*_KEYS, "variants"])
         grids = [_grid(path, document)]
         for number, variant in enumerate(variants):
-            _check_names(variant, _KEYS, f"variants[{number}].")
-            at = f"variants[{number}]."
+            at = f"variants[{number}]: "
+            _check_names(variant, _KEYS)
             grids.append(_grid(path, _merged(document, variant)))
-            at = ""
     except ValueError as error:
         raise InputError(f"{path}: {at}{error}") from error
     return grids
@@ -268,10 +223,9 @@ def _wrong(key: str, value: object, allowed: str) -> ValueError:
 
 
 def _check_names(mapping: Mapping[str, Any], valid: Iterable[str], at: str = "") -> None:
-    names = list(valid)
     for key in mapping:
-        if key not in names:
-            raise ValueError(unknown_key(key, names, at))
+        if key not in valid:
+            raise ValueError(unknown_key(key, valid, at))
 
 
 def _merged(file: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,11 +247,12 @@ def _given(document: Mapping[str, Any], key: str) -> list[Any]:
     value, (allowed, allows) = document.get(key), _KEYS[key]
     if value is None:
         return []
-    given = value if key in _LISTED and isinstance(value, list) and value else [value]
+    is_list = key in (*_COMMON, "zeros") and isinstance(value, list) and value
+    given = value if is_list else [value]
     for each in given:
         if not allows(each):
             raise _wrong(key, each, allowed)
-    return given
+    return list(given)
 
 
 def _grid(path: Path, document: Mapping[str, Any]) -> Grid:
@@ -317,17 +272,14 @@ def _grid(path: Path, document: Mapping[str, Any]) -> Grid:
                 raise ValueError(f"{key}.{name}: {name} is a key of the file itself")
             if name in axes:
                 raise ValueError(f"sizes.{name}: an argument has that name already")
-            axes[name] = _levels(f"{key}.{name}", value)
-    names = list(axes)
+            axes[name] = _levels(f"{key}.{name}", value, axes)
+    for name, value in maps["inputs"].items():
+        _check_tensor(f"inputs.{name}", value, axes)
     classes = [None if v == "normal" else v for v in said["values"]]
     classes += [{"zeros": float(share)} if share else None for share in said["zeros"]]
     axes["dtype"] = said["dtype"] or ["float32"]
     axes["memory_format"] = said["memory_format"] or ["contiguous"]
     axes["values"] = [v for n, v in enumerate(classes) if v not in classes[:n]] or [None]
-    reference_order(axes)
-    for key in ("inputs", "weights"):
-        for number, (name, value) in enumerate(maps[key].items()):
-            _check_tensor(f"{key}.{name}", value, names, list(maps[key])[:number])
     _check_names(maps["at_most"], ("bytes", "flops"), "at_most.")
     for name, value in maps["at_most"].items():
         if not _is_number(value) or value <= 0:
@@ -338,20 +290,18 @@ def _grid(path: Path, document: Mapping[str, Any]) -> Grid:
         axes,
         tuple(maps["arguments"]),
         maps["inputs"],
-        maps["weights"],
         maps["at_most"],
         sample=next(iter(said["sample"]), None),
-        seed=next(iter(said["seed"]), 0),
     )
 
 
-def _levels(key: str, value: Any) -> list[Json | Reference]:
+def _levels(key: str, value: Any, above: Iterable[str]) -> list[Json | Reference]:
     """Return the levels that a value, a range, a reference, or a list of these stands for."""
     levels: list[Json | Reference] = []
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, dict):
             try:
-                levels += _reference(item) if "of" in item else _range(item)
+                levels += [_reference(item, above)] if "of" in item else _range(item)
             except ValueError as error:
                 raise _wrong(key, item, f"{_RANGE} ({error})") from error
         elif isinstance(item, list) and any(isinstance(entry, list | dict) for entry in item):
@@ -363,47 +313,34 @@ def _levels(key: str, value: Any) -> list[Json | Reference]:
     return levels
 
 
-def _check_tensor(key: str, value: Any, names: Sequence[str], earlier: Sequence[str]) -> None:
+def _check_tensor(key: str, value: Any, names: Iterable[str]) -> None:
     """Check a tensor of a call; `names` are those of arguments and sizes."""
-    if isinstance(value, list):
-        if any(isinstance(item, list | dict) for item in value):
-            for number, item in enumerate(value):
-                _check_tensor(f"{key}[{number}]", item, names, earlier)
-            return
-        value = {"shape": value}
-    if not isinstance(value, dict):
-        return
-    if set(value) == {"same"}:
-        if value["same"] not in earlier:
-            raise _wrong(f"{key}.same", value["same"], "an input above: " + ", ".join(earlier))
-        return
-    if not isinstance(value.get("shape"), list) or set(value) - {"shape", "dtype", "values"}:
-        raise _wrong(key, value, _TENSOR)
-    for size in value["shape"]:
-        if size not in names if isinstance(size, str) else not _is_whole(size, 0):
+    if isinstance(value, dict):
+        raise _wrong(key, value, "a shape such as [batch, 64], or a list of shapes")
+    for size in value if isinstance(value, list) else ():
+        if isinstance(size, list | dict):
+            _check_tensor(key, size, names)
+        elif size not in names if isinstance(size, str) else not _is_whole(size, 0):
             allowed = "a number, or the name of an argument or size: " + ", ".join(names)
             raise _wrong(key, size, allowed)
-    dtype, values = value.get("dtype"), value.get("values")
-    if dtype is not None and dtype not in _TENSOR_DTYPES:
-        raise _wrong(f"{key}.dtype", dtype, "one of " + ", ".join(_TENSOR_DTYPES))
-    if values is not None and not _is_class(values, names):
-        raise _wrong(f"{key}.values", values, _CLASSES)
 
 
-def _reference(value: Mapping[str, Any]) -> list[Json | Reference]:
+def _reference(value: Mapping[str, Any], above: Iterable[str]) -> Reference:
     """Return the reference that {of, times, divided_by} spells.
 
     Raises:
-        ValueError: it spells none.
+        ValueError: it spells none, or names nothing above it.
     """
     numbers = [value.get(name, 1) for name in ("times", "divided_by")]
     is_one = isinstance(value["of"], str) and not set(value) - {"of", "times", "divided_by"}
     if not is_one or not all(_is_whole(number, 1) for number in numbers):
         raise ValueError("times and divided_by are whole numbers of 1 or more")
-    return [Reference(value["of"], *numbers)]
+    if value["of"] not in above:
+        raise ValueError(f"of {value['of']!r}: there is no such name above it")
+    return Reference(value["of"], *numbers)
 
 
-def _range(value: Mapping[str, Any]) -> list[Json | Reference]:
+def _range(value: Mapping[str, Any]) -> list[Json]:
     """Return the numbers that {from, to, step} or {from, to, factor} spells.
 
     Raises:
@@ -413,18 +350,7 @@ def _range(value: Mapping[str, Any]) -> list[Json | Reference]:
     if set(value) not in names or not all(map(_is_number, value.values())):
         raise ValueError("from, to, and a step or factor are numbers")
     step = value.get("step", None if "factor" in value else 1)
-    return [*spread_range(value["from"], value["to"], step=step, factor=value.get("factor"))]
-
-
-def _is_class(values: Json, names: Sequence[str]) -> bool:
-    """Return whether something is a value class, names in a range included."""
-    if not isinstance(values, dict):
-        return values in VALUES
-    if set(values) == {"range"}:
-        ends = values["range"]
-        known = isinstance(ends, list) and len(ends) == 2
-        return known and all(_is_number(end) or end in names for end in ends)
-    return len(values) == 1 and _is_share(values.get("density", values.get("zeros")))
+    return spread_range(value["from"], value["to"], step=step, factor=value.get("factor"))
 
 
 MOST = 10_000
@@ -450,19 +376,23 @@ class Dropped:
 
 @dataclass
 class Expansion:
-    """The calls of a grid, and what became of the other points.
+    """The calls of a file's grids by configuration (key), and what became of the other points.
 
-    `combinations` is how many points the grid has, `tried` how many of them were looked at,
+    `combinations` is how many points the grids have, `tried` how many of them were looked at,
     `repeated` how many came to a call that another point had come to. `asked` is the sample
     that was wanted, None for all.
     """
 
-    calls: list[Call] = field(default_factory=list)
+    found: dict[str, Call] = field(default_factory=dict)
     combinations: int = 0
     tried: int = 0
     repeated: int = 0
     asked: int | None = None
     dropped: list[Dropped] = field(default_factory=list)
+
+    @property
+    def calls(self) -> list[Call]:
+        return list(self.found.values())
 
     def drop(self, reason: str, example: Mapping[str, Json]) -> None:
         """Count a dropped point with those whose reason differs in its numbers alone."""
@@ -476,55 +406,44 @@ class Expansion:
 
 def steps(grids: Iterable[Grid]) -> int:
     """Return how many steps `expand` takes: points, or calls where a sample is asked for."""
-    return sum(
-        count(grid.axes) if grid.sample is None else min(grid.sample, count(grid.axes))
-        for grid in grids
-    )
+    return sum(min(grid.sample or grid.combinations, grid.combinations) for grid in grids)
 
 
 def expand(grids: Iterable[Grid], step: Callable[[], object] = lambda: None) -> Expansion:
-    """Return the distinct calls of a file's grids; `step` hears of every step.
-
-    They are in each grid's order, the grids mixed evenly: who measures the first half of them has
-    half of every grid.
-    """
+    """Return the distinct calls of a file's grids; `step` hears of every step."""
     expansion = Expansion()
-    found: dict[str, tuple[float, Call]] = {}
     for grid in grids:
-        new: dict[str, Call] = {}
-        operator, order = _operator(grid), reference_order(grid.axes)
-        expansion.combinations += count(grid.axes)
-        every = points(grid.axes)
+        operator, sizes = _operator(grid), [len(levels) for levels in grid.axes.values()]
+        expansion.combinations += grid.combinations
+        every: Iterable[tuple[int, ...]] = product(*map(range, sizes))
         if grid.sample is not None:
             expansion.asked = (expansion.asked or 0) + grid.sample
-            every = spread_points(grid.axes, grid.seed)
+            every = spread_points(sizes)
+        before = len(expansion.found)
         for point in every:
-            if len(new) == grid.sample:
+            new = len(expansion.found) - before
+            if new == grid.sample:
                 break
             expansion.tried += 1
-            values: dict[str, Json] = {}
-            try:
-                values = resolved(grid.axes, order, point)
-                call = _call(grid, operator, values)
-            except REFUSED as error:
-                moving = {name: v for name, v in values.items() if len(grid.axes[name]) > 1}
-                expansion.drop(said_by(error) or type(error).__name__, moving)
-                key = None
-            else:
-                key = call.configuration.key
-                if key in found or key in new:
-                    expansion.repeated += 1
-                    key = None
-                else:
-                    new[key] = call
-            if key is not None or grid.sample is None:
+            _try(grid, operator, point, expansion)
+            if grid.sample is None or len(expansion.found) - before > new:
                 step()
-        found |= {
-            key: ((number + 0.5) / len(new), call) for number, (key, call) in enumerate(new.items())
-        }
-    expansion.calls = [call for _, call in sorted(found.values(), key=itemgetter(0))]
     expansion.dropped.sort(key=lambda each: -each.count)
     return expansion
+
+
+def _try(grid: Grid, operator: NamedOperator, point: tuple[int, ...], expansion: Expansion) -> None:
+    values: dict[str, Json] = {}
+    try:
+        values = resolved(grid.axes, point)
+        call = _call(grid, operator, values)
+    except REFUSED as error:
+        moving = {name: v for name, v in values.items() if len(grid.axes[name]) > 1}
+        expansion.drop(said_by(error) or type(error).__name__, moving)
+        return
+    if call.configuration.key in expansion.found:
+        expansion.repeated += 1
+    expansion.found.setdefault(call.configuration.key, call)
 
 
 def _operator(grid: Grid) -> NamedOperator:
@@ -532,20 +451,16 @@ def _operator(grid: Grid) -> NamedOperator:
         operator = find_operator(grid.operator)
     except UnknownNameError as error:
         raise InputError(f"{grid.path}: operator: {error}") from error
-    module = operator.form == "module"
-    if module and grid.weights:
-        raise InputError(f"{grid.path}: weights: {operator.name} has its own; leave them out")
-    arguments = operator.constructed if module else operator.taken
+    arguments = operator.constructed if operator.form == "module" else operator.taken
     for key, given, valid in (
         ("arguments", grid.arguments, arguments),
         ("inputs", grid.inputs, operator.taken),
-        ("weights", grid.weights, operator.taken),
     ):
         for name in given:
             if name not in valid:
                 unknown = UnknownNameError(f"name in {key}", name, valid, hint=f"({operator.name})")
                 raise InputError(f"{grid.path}: {unknown}")
-    given_anywhere = {*grid.inputs, *grid.weights, *grid.arguments}
+    given_anywhere = {*grid.inputs, *grid.arguments}
     for key, names in (("arguments", operator.constructed), ("inputs", operator.taken)):
         for name, must in names.items():
             if must and name not in given_anywhere:
@@ -557,31 +472,22 @@ def _operator(grid: Grid) -> NamedOperator:
 
 
 class _Notes(TensorNotes):
-    """The value classes of the tensors that were made, and which of them are weights."""
+    """The call's inputs have the value class of the point."""
 
-    def __init__(self) -> None:
-        self.classes: dict[int, Json] = {}
-        self.weights: set[int] = set()
+    def __init__(self, inputs: Iterable[Tensor], values: Json) -> None:
+        self._inputs, self._values = set(map(id, inputs)), values
 
     def values(self, tensor: Tensor) -> Json | None:
-        return self.classes.get(id(tensor))
-
-    def is_weight(self, tensor: Tensor) -> bool:
-        return id(tensor) in self.weights
+        return self._values if id(tensor) in self._inputs else None
 
 
 def _call(grid: Grid, operator: NamedOperator, values: Mapping[str, Json]) -> Call:
-    notes = _Notes()
     arguments = {
         name: tuple(values[name]) if isinstance(values[name], list) else values[name]
         for name in grid.arguments
     }
-    made: dict[str, Any] = {}
-    for name, given in grid.inputs.items():
-        made[name] = _made(given, values, made, notes)
-    for name, given in grid.weights.items():
-        made[name] = _made(given, values, made, notes)
-        notes.weights |= {id(tensor) for tensor in tensors(made[name])}
+    made = {name: _made(given, values) for name, given in grid.inputs.items()}
+    notes = _Notes(tensors(made), values["values"])
     if operator.form == "module":
         with torch.device("meta"):
             module: nn.Module = operator.called(**arguments)
@@ -599,35 +505,15 @@ def _call(grid: Grid, operator: NamedOperator, values: Mapping[str, Json]) -> Ca
     return Call(configuration, operator.form)
 
 
-def _made(given: Any, values: Mapping[str, Json], earlier: Mapping[str, Any], notes: _Notes) -> Any:
+def _made(given: Any, values: Mapping[str, Json]) -> Any:
     """Return what an input is: a tensor on meta, several in a tuple, or the plain value given."""
-    if isinstance(given, list):
-        if any(isinstance(item, list | dict) for item in given):
-            return tuple(_made(item, values, earlier, notes) for item in given)
-        given = {"shape": given}
-    if not isinstance(given, dict):
+    if not isinstance(given, list):
         return given
-    if "same" in given:
-        return earlier[given["same"]]
-    shape = [values[size] if isinstance(size, str) else size for size in given["shape"]]
-    for name, size in zip(given["shape"], shape, strict=True):
+    if any(isinstance(item, list) for item in given):
+        return tuple(_made(item, values) for item in given)
+    shape = [values[size] if isinstance(size, str) else size for size in given]
+    for name, size in zip(given, shape, strict=True):
         if isinstance(size, bool) or not isinstance(size, int):
             raise ValueError(f"{name} is {size!r}, not a size")
-    dtype = dtype_of(given.get("dtype") or values["dtype"])
-    tensor = in_layout(torch.empty(shape, dtype=dtype, device="meta"), values["memory_format"])
-    if given.get("values") is not None:
-        classes = _own_class(given["values"], values)
-    else:  # the value class of the point, for tensors that can have it
-        classes = values["values"] if tensor.is_floating_point() else None
-    if classes is not None:
-        notes.classes[id(tensor)] = classes
-    return tensor
-
-
-def _own_class(given: Json, values: Mapping[str, Json]) -> Json | None:
-    """Return an input's own value class, names in its range replaced: [0, num_embeddings]."""
-    if given == "normal" or given == {"zeros": 0}:
-        return None
-    if isinstance(given, dict) and "range" in given:
-        return {"range": [values[end] if isinstance(end, str) else end for end in given["range"]]}
-    return {"zeros": float(given["zeros"])} if "zeros" in given else given
+    tensor = torch.empty(shape, dtype=dtype_of(values["dtype"]), device="meta")
+    return in_layout(tensor, values["memory_format"])

@@ -53,24 +53,18 @@ def test_a_layer_of_a_transformer_is_the_one_that_a_model_calls(tmp_path: Path) 
         arguments: {in_features: 768, out_features: {of: in_features, times: 4}}
         inputs: {input: [2, 197, in_features]}
     """
-    attention = """\
-        operator: nn.MultiheadAttention
-        arguments: {embed_dim: 768, num_heads: 12, batch_first: true}
-        inputs: {query: [2, 197, embed_dim], key: {same: query}, value: {same: query},
-                 need_weights: false}
-    """
     norm = """\
         operator: nn.LayerNorm
         arguments: {normalized_shape: 768, eps: 1.0e-6}
         inputs: {input: [2, 197, normalized_shape]}
     """
-    for text in (linear, attention, norm):
+    for text in (linear, norm):
         assert only(tmp_path, text) in calls
 
 
 FUNCTIONS = {
-    "operator: torch.add\ninputs: {input: [2, 3], other: {same: input}}": lambda: torch.add(
-        *[torch.ones(2, 3)] * 2
+    "operator: torch.add\ninputs: {input: [2, 3], other: [2, 3]}": lambda: torch.add(
+        torch.ones(2, 3), torch.ones(2, 3)
     ),
     "operator: torch.cat\narguments: {dim: 1}\ninputs: {tensors: [[2, 3], [2, 4]]}": lambda: (
         torch.cat([torch.ones(2, 3), torch.ones(2, 4)], 1)
@@ -90,22 +84,6 @@ def test_a_function_is_the_one_that_python_calls(tmp_path: Path, text: str) -> N
     found = only(tmp_path, text)
     assert found.form == "function"
     assert found.configuration == watch(FUNCTIONS[text])[-1]
-
-
-def test_indices_have_their_range(tmp_path: Path) -> None:
-    text = """\
-        operator: nn.Embedding
-        arguments: {num_embeddings: [100, 200], embedding_dim: 8}
-        inputs: {input: {shape: [2, 5], dtype: int64, values: {range: [0, num_embeddings]}}}
-        dtype: bfloat16
-    """
-    calls = expanded(tmp_path, text).calls
-    inputs = [call.configuration.inputs for call in calls]
-    assert [each["input"]["values"] for each in inputs] == [
-        {"range": [0, 100]},
-        {"range": [0, 200]},
-    ]
-    assert {each["weight"]["dtype"] for each in inputs} == {"bfloat16"}
 
 
 def test_what_torch_refuses_is_dropped_and_counted(tmp_path: Path) -> None:
@@ -164,7 +142,6 @@ def test_a_sample_is_of_valid_calls_and_always_the_same(tmp_path: Path) -> None:
     assert len(found.calls) == 12 and found.asked == 12 and found.combinations == 1600
     assert found.dropped[0].count == found.tried - 12 > 0
     assert expanded(tmp_path, text).calls == found.calls
-    assert expanded(tmp_path, text + "seed: 1").calls != found.calls
     longer = expanded(tmp_path, text.replace("12", "20"))
     assert longer.calls[:12] == found.calls, "a larger sample goes on where a smaller one ended"
 
@@ -192,7 +169,6 @@ BAD = [
         "unknown name in inputs 'x'; valid: input (nn.ReLU)",
     ),
     ("operator: nn.ReLU", "key inputs.input is missing; nn.ReLU takes input"),
-    ("operator: nn.ReLU\nweights: {w: [1]}", "weights: nn.ReLU has its own; leave them out"),
 ]
 
 

@@ -81,8 +81,7 @@ def features(configuration: Configuration) -> Features:
     """Return a forward or backward pass as numbers; its sizes are those of the forward pass."""
     kind = get_kind(configuration.kind)
     view = kind.view(configuration.forward)
-    view.with_outputs(kind.shapes_rule(view), kind.dtype_rule(view))
-    forward_flops = float(kind.flops_rule(view))
+    forward_flops = float(view.flops())
     flops = float(kind.flops(configuration))
     moved_bytes = float(kind.bytes_moved(configuration))
     data = [t for t in view.unique if t.get("role") != "weight"] or view.unique

@@ -98,73 +98,58 @@ def _share_of(view: View, given: float, inputs: int) -> float:
 # backward passes
 
 
-def _nothing(kind: Kind, view: View) -> int:
-    return 0
-
-
-def _as_forward(kind: Kind, view: View) -> int:
-    return kind.flops(view.configuration)
-
-
-def _reads_all(kind: Kind, view: View) -> int:
+def _reads_all(view: View) -> int:
     """Count the forward pass's bytes, the outputs' as their gradient's, and each gradient."""
-    return kind.bytes_moved(view.configuration) + _gradients(kind, view)
+    return view.traffic()[0] + view.gradient_bytes
 
 
-def _reads_indices(kind: Kind, view: View) -> int:
+def _reads_indices(view: View) -> int:
     """Count the output's gradient, indices and conditions read, and each gradient written."""
     given = sum(v.spec_bytes(t) for t in view.unique if not v.is_floating(t["dtype"]))
-    return kind.output_bytes(view.configuration) + given + _gradients(kind, view)
+    return view.output_bytes + given + view.gradient_bytes
 
 
-def _gradients(kind: Kind, view: View) -> int:
-    written = sum(v.spec_bytes(t) for t in view.needing_gradient)
-    return written + kind.implied_weight_bytes(view)
-
-
-def _broadcast_inputs(kind: Kind, view: View) -> list[dict[str, Json]]:
+def _broadcast_inputs(view: View) -> list[dict[str, Json]]:
     """Return the inputs whose gradients are sums over the output's."""
-    shape = kind.shapes_rule(view)[0]
-    return [t for t in view.needing_gradient if list(t["shape"]) != shape]
+    return [t for t in view.needing_gradient if list(t["shape"]) != view.outputs[0]]
 
 
-def _sums(kind: Kind, view: View) -> int:
+def _sums(view: View) -> int:
     """Count an operation for each element that is summed for an input that was broadcast."""
-    return v.numel(kind.shapes_rule(view)[0]) * len(_broadcast_inputs(kind, view))
+    return v.numel(view.outputs[0]) * len(_broadcast_inputs(view))
 
 
-def _sums_bytes(kind: Kind, view: View) -> int:
-    outgoing = kind.output_bytes(view.configuration)
-    return sum(outgoing + v.spec_bytes(t) for t in _broadcast_inputs(kind, view))
+def _sums_bytes(view: View) -> int:
+    return sum(view.output_bytes + v.spec_bytes(t) for t in _broadcast_inputs(view))
 
 
 # As many operations as the forward pass, on what it was given and the output's gradient.
-ONCE = Backward(_as_forward, _reads_all)
+ONCE = Backward(View.flops, _reads_all)
 
 # Linear in the input: its gradient is made of the output's, and of indices and conditions.
-LINEAR = Backward(_as_forward, _reads_indices)
+LINEAR = Backward(View.flops, _reads_indices)
 
 # As `LINEAR`; where the call is a view, its gradient is put together anew.
-LINEAR_OR_VIEW = Backward(_as_forward, _reads_indices, spreads=True)
+LINEAR_OR_VIEW = Backward(View.flops, _reads_indices, spreads=True)
 
 # The output's gradient, or a view of it, is the inputs'.
-PASSED_ON = Backward(_nothing, _nothing)
+PASSED_ON = Backward(v.no_flops, v.no_flops)
 
 # The output's gradient is the inputs'; summed where an input was broadcast: an addition.
 PASSED_ON_OR_SUMMED = Backward(_sums, _sums_bytes)
 
 # A view of another size than its input: its gradient is put together, or summed, anew.
-SPREAD = Backward(_nothing, _nothing, spreads=True)
+SPREAD = Backward(v.no_flops, v.no_flops, spreads=True)
 
 # Nothing of the inputs' gradients is in the output.
-CONSTANT = Backward(_nothing, _nothing, has_gradient=False)
+CONSTANT = Backward(v.no_flops, v.no_flops, has_gradient=False)
 
 
 def twice(spared: Callable[[View], int] | None = None) -> Backward:
 
-    def flops(kind: Kind, view: View) -> int:
+    def flops(view: View) -> int:
         saved = 0 if spared is None else spared(view)
-        return 2 * kind.flops(view.configuration) - saved
+        return 2 * view.flops() - saved
 
     return Backward(flops, _reads_all)
 
@@ -172,9 +157,9 @@ def twice(spared: Callable[[View], int] | None = None) -> Backward:
 def product_of(*factors: str) -> Backward:
     """Return the rule of a product: a forward pass more for each factor that needs a gradient."""
 
-    def flops(kind: Kind, view: View) -> int:
+    def flops(view: View) -> int:
         needing = [v.needs_gradient(t) for name in factors for t in view.specs(name)]
-        return kind.flops(view.configuration) * sum(needing)
+        return view.flops() * sum(needing)
 
     return Backward(flops, _reads_all)
 
@@ -185,10 +170,10 @@ def steps_of(name: str, steps: Callable[[View], list[int]]) -> Backward:
     A join gives a gradient to what was joined before, where that needs one, and to what joins.
     """
 
-    def flops(kind: Kind, view: View) -> int:
+    def flops(view: View) -> int:
         needs = [v.needs_gradient(t) for t in view.specs(name)]
         if len(needs) < 2:
-            return kind.flops(view.configuration)
+            return view.flops()
         joins = enumerate(steps(view), 1)
         return sum(count * (any(needs[:n]) + needs[n]) for n, count in joins)
 

@@ -26,13 +26,6 @@ def parse_signature(text: str) -> inspect.Signature:
     return inspect.signature(eval(f"(lambda {text}: None)"))  # a text of opdb's own, never of data
 
 
-# The dtypes that autocast casts.
-_CAST = frozenset({"float16", "bfloat16", "float32"})
-
-# The settings of kinds that come down to products.
-_OF_PRODUCTS = frozenset({"tf32_convolution", "tf32_matmul"})
-
-
 @dataclass(frozen=True)
 class Backward:
     """How the backward pass of a call follows from its forward pass; see `opdb.kinds.families`.
@@ -42,8 +35,8 @@ class Backward:
     Without `has_gradient` nothing of the inputs' gradients is in the output.
     """
 
-    flops_rule: Callable[[Kind, View], int]
-    bytes_rule: Callable[[Kind, View], int]
+    flops_rule: Callable[[View], int]
+    bytes_rule: Callable[[View], int]
     has_gradient: bool = True
     spreads: bool = False
 
@@ -120,20 +113,17 @@ class Kind:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The named arguments, in order, with their defaults."""
         return parse_signature(self.spelled)
 
     def view(self, configuration: Configuration) -> View:
-        """Return a reader of the configuration's arguments, defaults filled in."""
         if configuration.kind != self.name:
             raise ValueError(f"kind {self.name!r} asked about a {configuration.kind!r}")
-        return View(configuration, self.signature)
+        return View(configuration, self)
 
     def flops(self, configuration: Configuration) -> int:
         if configuration.pass_name == "backward":
             return self.backward_flops(configuration.forward)
-        view = self.view(configuration)
-        return self.flops_rule(view.with_outputs(self.shapes_rule(view)))
+        return self.view(configuration).flops()
 
     def bytes_moved(self, configuration: Configuration) -> int:
         return self.traffic(configuration)[0]
@@ -151,83 +141,44 @@ class Kind:
         """Return the bytes that one call moves, and those of weights among them."""
         if configuration.pass_name == "backward":
             return self.backward_bytes(configuration.forward), 0
-        view = self.view(configuration)
-        if not self.launches_rule(view):
-            return 0, 0
-        view = self._with_outputs(view)
-        moved = self.bytes_rule(view)
-        weights = sum(v.spec_bytes(t) for t in view.unique if t.get("role") == "weight")
-        return moved, max(0, moved - (v.inputs_and_outputs(view) - weights))
-
-    def output_bytes(self, configuration: Configuration) -> int:
-        return self._with_outputs(self.view(configuration)).output_bytes
-
-    def _with_outputs(self, view: View) -> View:
-        """Fill in the outputs: autocast lowers those of products, and raises all others."""
-        dtype, lowered = self.dtype_rule(view), view.configuration.autocast
-        if lowered is not None and dtype in _CAST:
-            is_product = not _OF_PRODUCTS.isdisjoint(self.settings)
-            dtype = lowered if is_product and not self.raised else "float32"
-        return view.with_outputs(self.shapes_rule(view), dtype, then_indices=self.then_indices)
+        return self.view(configuration).traffic()
 
     def activation_bytes(self, configuration: Configuration) -> int:
         view = self.view(configuration)
-        if view.inplace or not self.launches_rule(view):
-            return 0
-        return self.output_bytes(configuration)
+        return 0 if view.inplace or not self.launches_rule(view) else view.output_bytes
 
     def launches(self, configuration: Configuration) -> bool:
-        """Return whether the call gives the device work; a view does not."""
         if configuration.pass_name == "backward":
             return self.bytes_moved(configuration) > 0
         return self.launches_rule(self.view(configuration))
 
     def waits(self, configuration: Configuration) -> bool:
-        """Return whether the host waits for the device in the call, to learn what it returns."""
         if self.waits_rule is v.never:  # most kinds, of which no argument is read
             return False
         return self.waits_rule(self.view(configuration.forward))
 
     def sized_by_values(self, configuration: Configuration) -> bool:
         """Return whether the sizes of what a call returns depend on values that it is given."""
-        return self.waits(configuration) and bool(self.shapes_rule(self.view(configuration)))
+        return self.waits(configuration) and bool(self.view(configuration).outputs)
 
     def backward_flops(self, configuration: Configuration) -> int:
         view = self.view(configuration)
-        if not self._is_differentiable(view):
-            return 0
-        return self.backward.flops_rule(self, view)
+        return self.backward.flops_rule(view) if view.is_differentiable else 0
 
     def backward_bytes(self, configuration: Configuration) -> int:
         view = self.view(configuration)
-        if not self._is_differentiable(view):
+        if not view.is_differentiable:
             return 0
-        if self.launches(configuration):
-            return self.backward.bytes_rule(self, view)
-        written = sum(v.spec_bytes(t) for t in view.needing_gradient)
-        return self.output_bytes(configuration) + written if self.backward.spreads else 0
-
-    def _is_differentiable(self, view: View) -> bool:
-        """Return whether a call has a gradient; its outputs' shapes are in the view then."""
-        dtype = self.dtype_rule(view.with_outputs(self.shapes_rule(view)))
-        if not self.backward.has_gradient or not v.is_floating(dtype):
-            return False
-        return bool(view.needing_gradient) or self.implied_weight_bytes(view) > 0
-
-    def implied_weight_bytes(self, view: View) -> int:
-        """Return the bytes of weights that a call has and does not name: recurrent, attention."""
-        if "weight_dtype" not in view.signature.parameters:
-            return 0
-        named = sum(v.spec_bytes(t) for t in view.unique if t.get("role") == "weight")
-        return self.weight_bytes(view.configuration) - named
+        if self.launches_rule(view):
+            return self.backward.bytes_rule(view)
+        return view.output_bytes + view.gradient_bytes if self.backward.spreads else 0
 
     def nonzero_share(self, configuration: Configuration, given: float) -> float:
         """Return the share of an input's gradient that is not zero, from 0 to 1.
 
         `configuration` is the call's forward pass, `given` that share of its outputs' gradients.
         """
-        view = self.view(configuration)
-        return self.nonzero_rule(view.with_outputs(self.shapes_rule(view)), given)
+        return self.nonzero_rule(self.view(configuration), given)
 
 
 # Every kind, by name.

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from math import prod
-from typing import Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from opdb.records import Configuration, Json
+
+if TYPE_CHECKING:
+    from opdb.kinds.registry import Kind
 
 Shape: TypeAlias = list[int]
 
@@ -16,6 +20,10 @@ _WIDE = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "complex64": 8
 _OTHER = {"complex32": 4, "uint16": 2, "uint32": 4, "uint64": 8}
 _ORDER = [*_NARROW, *_WIDE]
 _BYTES = _NARROW | _WIDE | _OTHER
+# The dtypes that autocast casts.
+_CAST = frozenset({"float16", "bfloat16", "float32"})
+# The settings of kinds that come down to products.
+_OF_PRODUCTS = frozenset({"tf32_convolution", "tf32_matmul"})
 _STATISTICS = ("running_mean", "running_var")
 
 
@@ -43,29 +51,33 @@ def walk(value: Json) -> Iterator[dict[str, Json]]:
 
 
 class View:
-    """A configuration's arguments, with defaults and repeated tensors filled in."""
+    """A configuration's arguments, defaults and repeated tensors filled in, and its outputs.
 
-    def __init__(self, configuration: Configuration, signature: inspect.Signature) -> None:
+    It is the forward pass of a call of `kind`, and asks the rules of that.
+    """
+
+    def __init__(self, configuration: Configuration, kind: Kind) -> None:
         self.configuration = configuration
-        self.signature = signature
-        order = [n for n in signature.parameters if n in configuration.inputs]
-        order += sorted(n for n in configuration.inputs if n not in signature.parameters)
+        self.kind = kind
+        self.signature = kind.signature
+        order = [n for n in self.signature.parameters if n in configuration.inputs]
+        order += sorted(n for n in configuration.inputs if n not in self.signature.parameters)
         met = [t for n in order for t in walk(configuration.inputs[n])]
         self.unique = [t for t in met if "same" not in t]
         self.occurrences = [met[t["same"]] if "same" in t else t for t in met]
-        self.outputs: list[Shape] = []
-        self.output_dtype = "float32"
-        self.index_outputs = False
 
-    def with_outputs(
-        self, shapes: list[Shape], dtype: str = "float32", *, then_indices: bool = False
-    ) -> View:
-        """Keep the outputs' shapes and dtype for the rules that follow; returns itself.
+    @cached_property
+    def outputs(self) -> list[Shape]:
+        return self.kind.shapes_rule(self)
 
-        `then_indices`: those after the first are of int64.
-        """
-        self.outputs, self.output_dtype, self.index_outputs = shapes, dtype, then_indices
-        return self
+    @cached_property
+    def output_dtype(self) -> str:
+        """The outputs' dtype: autocast lowers those of products, and raises all others."""
+        dtype, lowered = self.kind.dtype_rule(self), self.configuration.autocast
+        if lowered is None or dtype not in _CAST:
+            return dtype
+        is_product = not _OF_PRODUCTS.isdisjoint(self.kind.settings)
+        return lowered if is_product and not self.kind.raised else "float32"
 
     def _resolve(self, value: Json) -> Json:
         if isinstance(value, list):
@@ -121,9 +133,37 @@ class View:
 
     @property
     def output_bytes(self) -> int:
-        indices = sum(numel(s) for s in self.outputs[1:]) if self.index_outputs else 0
+        indices = sum(numel(s) for s in self.outputs[1:]) if self.kind.then_indices else 0
         of_values = (self.output_elements - indices) * item_bytes(self.output_dtype)
         return of_values + indices * item_bytes("int64")
+
+    def flops(self) -> int:
+        return self.kind.flops_rule(self)
+
+    def traffic(self) -> tuple[int, int]:
+        """Return the bytes that the call moves, and those of weights among them."""
+        if not self.kind.launches_rule(self):
+            return 0, 0
+        moved = self.kind.bytes_rule(self)
+        return moved, max(0, moved - (inputs_and_outputs(self) - self._named_weight_bytes))
+
+    @property
+    def _named_weight_bytes(self) -> int:
+        return sum(spec_bytes(t) for t in self.unique if t.get("role") == "weight")
+
+    @property
+    def gradient_bytes(self) -> int:
+        """The bytes of all gradients: those of weights that are not named, too."""
+        implied = 0
+        if "weight_dtype" in self.signature.parameters:  # recurrent, attention
+            implied = self.traffic()[1] - self._named_weight_bytes
+        return sum(spec_bytes(t) for t in self.needing_gradient) + implied
+
+    @property
+    def is_differentiable(self) -> bool:
+        if not self.kind.backward.has_gradient or not is_floating(self.kind.dtype_rule(self)):
+            return False
+        return bool(self.needing_gradient) or self.gradient_bytes > 0
 
 
 CountRule: TypeAlias = "Callable[[View], int]"

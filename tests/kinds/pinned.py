@@ -59,7 +59,7 @@ def _answers(call: Configuration) -> dict[str, Json]:
         "elements": lambda: sum(map(numel, kind.shapes_rule(kind.view(call)))),
         "flops": lambda: kind.flops(call),
         "bytes": lambda: list(kind.traffic(call)),
-        "output bytes": lambda: [kind.output_bytes(call), kind.activation_bytes(call)],
+        "output bytes": lambda: [kind.view(call).output_bytes, kind.activation_bytes(call)],
         "launches": lambda: kind.launches(call),
         "waits": lambda: kind.waits(call),
         "values": lambda: kind.values_rule(kind.view(call)),

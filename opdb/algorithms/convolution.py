@@ -146,7 +146,6 @@ class Cudnn:
     """cuDNN's library, its functions declared; a status other than success is an error."""
 
     def __init__(self, name: str = LIBRARY) -> None:
-        """Load the library, which torch has loaded before where it is one built with CUDA."""
         try:
             self._library = ctypes.CDLL(name)
             self._functions = {each: self._declared(each) for each in _FUNCTIONS}
@@ -315,7 +314,6 @@ class ForcedCall(NamedTuple):
     algorithm: str
 
     def problem(self) -> ConvolutionShapes:
-        """Describe the convolution, in the layout in which torch would run it."""
         input, weight = self.input, self.weight
         if input.dim() != 4 or weight.dim() != 4:
             raise RefusedError(
@@ -356,7 +354,6 @@ def forced_call(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> ForcedCall:
-    """Return the call for arguments as torch's conv2d takes them."""
     steps = _pair(dilation)
     around = tuple(d * (k - 1) for k, d in zip(weight.shape[2:], steps, strict=True))
     if not isinstance(padding, str):
@@ -484,7 +481,6 @@ class Swap:
 
 
 def _is_plain(module: nn.Conv2d) -> bool:
-    """Whether a module computes as `nn.Conv2d` does; a subclass may do something else."""
     kind = type(module)
     plain = nn.Conv2d
     return kind.forward is plain.forward and kind._conv_forward is plain._conv_forward

@@ -53,7 +53,6 @@ def opdb_direct_convolution(  # type: ignore[no-untyped-def]
     PIXELS: tl.constexpr,  # noqa: N803
     CHANNELS: tl.constexpr,  # noqa: N803
 ):
-    """Sum up a block of pixels and channels of one group's output."""
     pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     group = tl.program_id(2)

@@ -161,7 +161,6 @@ def _held(value: Any) -> int:
 
 
 def _check_attention(node: Any) -> None:
-    """Check that queries, keys, values and a mask belong together."""
     given = [_sizes(a) for a in (*node.args, *node.kwargs.values()) if _is_tensor(a)]
     query, key, value, *masks = given
     together = query[0] == key[0] and query[-1] == key[-1] and key[:-1] == value[:-1]
@@ -404,7 +403,6 @@ def is_layout_optimized(configuration: Configuration) -> bool:
 def graph_of(
     configuration: Configuration, tensors: Sequence[Tensor], device: str = "cpu"
 ) -> GraphModule:
-    """Return the graph of a fused group that is called with these tensors, on their device."""
     nodes: list[Json] = list(configuration.parameters["nodes"])
     graph = Graph()
     given = [graph.placeholder(f"input_{place}") for place in range(len(tensors))]
@@ -455,7 +453,6 @@ def _reference(output: Json) -> Json:
 
 
 def _propagate(module: GraphModule, tensors: Sequence[Tensor]) -> None:
-    """Have each node know the shape and layout of what it gives."""
     try:
         with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
             FakeTensorProp(module, mode=mode).propagate(*tensors)

@@ -198,8 +198,6 @@ def _joined(lowered: Lowered) -> list[list[Kernel]]:
 
 
 class _Reader:
-    """Reads groups off one graph."""
-
     def __init__(self, lowered: Lowered) -> None:
         self._lowered = lowered
         self._values: dict[Node, Json | None] = {}
@@ -384,7 +382,6 @@ def _is_view(node: Node) -> bool:
 
 
 def packet_of(node: Node) -> str:
-    """Return the name of the operator that a node calls, without its library and overload."""
     return packet({"op": str(node.target)}) if node.op == "call_function" else ""
 
 

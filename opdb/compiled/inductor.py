@@ -77,11 +77,9 @@ class Captured:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The reasons of the pass's breaks, each once."""
         return tuple(dict.fromkeys(each.reason for each in self.breaks))
 
     def without_graphs(self) -> Captured:
-        """Return the same without the graphs, which hold the model's weights."""
         return replace(self, graphs=())
 
 
@@ -121,7 +119,6 @@ class _Backend:
         self.entered = 0
 
     def __call__(self, graph: GraphModule, _inputs: list[Any]) -> Callable[..., Any]:
-        """Keep a graph, and return what is called in its place."""
         self.graphs.append(graph)
         _ = graph.code  # made now: what is raised in a call that has it made, torch prints, too
 
@@ -189,21 +186,18 @@ def _break_of(graph: GraphModule) -> Break | None:
 
 
 def compiled_frames() -> int:
-    """Return how many functions dynamo has compiled; 0 where nothing has used it."""
     if "torch._dynamo" not in sys.modules:
         return 0
     return counted("frames")["total"]
 
 
 def counted(what: str) -> Counter[str]:
-    """Return a count that dynamo, or inductor, keeps by reason."""
     from torch._dynamo.utils import counters
 
     return counters[what]
 
 
 def in_short(reason: str) -> str:
-    """Return the title of a reason, in one line."""
     title = next((line.strip() for line in reason.splitlines() if line.strip()), NO_REASON)
     return _ADDRESS.sub("", title)
 
@@ -475,7 +469,6 @@ def keep_layouts(returned: Node, outputs: int) -> None:
 
 @contextmanager
 def _layouts(optimized: bool) -> Iterator[None]:
-    """Have convolutions brought to channels last, or not."""
     switches = {"layout_optimization": optimized, "force_layout_optimization": optimized}
     with _inductor().config.patch(switches):
         yield
@@ -629,7 +622,6 @@ def _kernel(node: Any, changed: Mapping[str, str]) -> Kernel:
 
 
 def _is_stepless(given: Any) -> bool:
-    """Return whether a view has a stride of 0 along a dimension of one element."""
     ir = _inductor().ir
     if not isinstance(given, ir.ReinterpretView):
         return False

@@ -63,7 +63,6 @@ def averaged(view: View, given: float) -> float:
 
 
 def dropped(view: View, given: float) -> float:
-    """Give zeros for what was dropped."""
     return given * (1 - float(view["p"])) if view["training"] else given
 
 
@@ -259,8 +258,6 @@ def chain(*steps: Canonical) -> Canonical:
 
 
 def drop_unless(condition: str, *names: str) -> Canonical:
-    """Return a rewriter that drops parameters without effect where `condition` is false."""
-
     def rewrite(parameters: JsonArguments, inputs: JsonArguments) -> None:
         if not parameters.get(condition):
             for name in names:

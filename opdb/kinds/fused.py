@@ -82,7 +82,6 @@ class _Graph:
         return []
 
     def flops(self, node: Json) -> int:
-        """Return the operations of a node; a multiply-add counts 2."""
         name, given = packet(node), node["args"]
         if name in _PRODUCTS:
             first, second = (self.shape(given[i]) for i in _PRODUCTS[name])

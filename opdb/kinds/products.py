@@ -32,7 +32,6 @@ from opdb.records import ALGORITHM_SETTING
 
 
 def linear_shape(view: View) -> list[Shape]:
-    """Give the input's shape with the weight's rows as last dimension."""
     weight = view.shape("weight")
     return [[*view.shape()[:-1], *weight[:-1]]]
 
@@ -115,7 +114,6 @@ def einsum_flops(view: View) -> int:
 
 
 def bilinear_flops(view: View) -> int:
-    """Count both products of x1 W x2."""
     out, first, second = view.shape("weight")
     rows = v.numel(view.shape("input1")[:-1])
     return 2 * rows * out * first * second + 2 * rows * out * second
@@ -149,7 +147,6 @@ def active_groups(groups: int, rows: int, imbalance: float = 0.0) -> float:
 
 
 def imbalance_of(view: View) -> float:
-    """Return the imbalance with which the groups of a grouped product are filled."""
     values = (view["offs"] or {}).get("values")
     return float(values["imbalance"]) if isinstance(values, dict) and "imbalance" in values else 0.0
 

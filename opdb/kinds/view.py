@@ -210,7 +210,6 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def giving(value: Any) -> Callable[..., Any]:
-    """Return the rule that gives this of every call."""
     return lambda *_: value
 
 
@@ -233,7 +232,6 @@ def one_flop_an_input(view: View) -> int:
 
 
 def flops_an_element(count: int, name: str = "input") -> CountRule:
-    """Return the rule of `count` operations for each element of a tensor argument."""
     return lambda view: count * numel(view.shape(name))
 
 
@@ -241,7 +239,6 @@ def flops_an_element(count: int, name: str = "input") -> CountRule:
 
 
 def inputs_and_outputs(view: View) -> int:
-    """Count each distinct input read once and each output written once."""
     read = sum(spec_bytes(t) for t in view.unique)
     return read + view.output_bytes
 
@@ -350,7 +347,6 @@ def named_dtype(view: View) -> str:
 
 
 def when_training(view: View) -> bool:
-    """Say that only training gives the device work: dropout."""
     return bool(view["training"])
 
 
@@ -358,12 +354,10 @@ def when_training(view: View) -> bool:
 
 
 def same_values(view: View) -> Json | None:
-    """Give the input's value class: views, dropout, pools."""
     return view.occurrences[0].get("values") if view.occurrences else None
 
 
 def kept_rectified(view: View) -> Json | None:
-    """Give "rectified" where all tensors are: pools and concatenation."""
     classes = [t.get("values") for t in view.occurrences]
     return "rectified" if classes and all(c == "rectified" for c in classes) else None
 

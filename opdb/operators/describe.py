@@ -352,7 +352,6 @@ def is_operator_module(module: nn.Module) -> bool:
 
 
 def is_metadata(function: Callable[..., Any]) -> bool:
-    """Return whether a torch function only asks what a tensor is, and so is not an operator."""
     return function in metadata_functions()
 
 
@@ -556,7 +555,6 @@ def describe_profiled(name: str, args: Mapping[str, Json]) -> Profiled:
 def _recorded(
     schema: Sequence[Any], args: Mapping[str, Json]
 ) -> tuple[tuple[Any, ...], dict[str, Any], frozenset[str]]:
-    """Return positional and named arguments; constants at the schema's default are left out."""
     types, dims = args.get("Input type", ()), args["Input Dims"]
     strides, constants = args.get("Input Strides"), args.get("Concrete Inputs")
     if constants is None or not len(types) == len(dims) == len(constants) <= len(schema):

@@ -43,7 +43,6 @@ class TensorNotes:
 
 
 def is_wrapped(tensor: Tensor) -> bool:
-    """Return whether torch.func stands between the caller and the tensor that is computed with."""
     return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
@@ -123,7 +122,6 @@ class Encoder:
 
 
 def encode_constant(value: object) -> Json:
-    """Return the JSON of an argument that is neither a tensor nor a sequence."""
     if value is None or type(value) is int:
         return value
     if isinstance(value, bool | str):

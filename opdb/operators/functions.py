@@ -491,7 +491,6 @@ def _resolve(name: str, getter: bool) -> Any:
 
 
 def declared(kind: Kind) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, signature ("" for the kind's own) and flag of each callable of a kind."""
     for match in _ENTRY.finditer(kind.functions.format(kind.name)):
         name, signature, flag = match.groups()
         yield name, (signature or "")[1:-1], flag
@@ -538,7 +537,6 @@ def forms_by_function() -> Mapping[Callable[..., Any], FunctionForm]:
 
 @cache
 def metadata_functions() -> frozenset[Callable[..., Any]]:
-    """Return the callables that only ask or tell what a tensor is."""
     found = {_resolve(name, False) for name in METADATA.split()}
     for name in METADATA_GETTERS.split():
         found.add(getattr(getattr(Tensor, name, None), "__get__", None))

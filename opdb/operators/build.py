@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from opdb.errors import UnknownNameError, UnsupportedError
-from opdb.kinds import KINDS, get_kind
+from opdb.kinds import KINDS
 from opdb.kinds.fused import ENTRY
 from opdb.kinds.fused import NAME as FUSED
 from opdb.kinds.registry import parse_signature
@@ -232,10 +232,8 @@ def build(
     `form` None takes a module where the kind has one that fits, else the function. Only the
     reviewed table is ever called: a configuration from a stranger runs no code of its own.
     """
-    try:
-        get_kind(configuration.kind)
-    except UnknownNameError as error:
-        raise UnsupportedError(str(error)) from error
+    if configuration.kind not in KINDS:
+        raise UnsupportedError(str(UnknownNameError("kind", configuration.kind, KINDS)))
     if configuration.pass_name == "update":
         return build_update(configuration, device, seed)
     if configuration.kind in (FUSED, ENTRY):

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from opdb.errors import UnknownNameError, UnsupportedError
 from opdb.kinds import KINDS
+from opdb.kinds.fused import words
 from opdb.kinds.registry import parse_signature
 from opdb.kinds.view import walk
 from opdb.models.inputs import tensors
@@ -37,6 +38,8 @@ Arguments = Mapping[str, Any]
 
 # what a packed sequence holds beside its rows: here arguments of their own, and no user's
 PACKED = ("batch_sizes", "sorted_indices", "unsorted_indices")
+
+_NOT_CONSTRUCTED = {"self", "device", "dtype", "training", "weight_dtype"}
 
 # Arguments that any module has: its mode, its tensors' dtype, and whether it works in place.
 _OF_ANY = ("inplace", "training", "weight_dtype")
@@ -94,19 +97,18 @@ class ModuleForm:
         A function may have more: `nn.Softmax` has no `dtype`, which softmax has.
         """
         of_call = parse_signature(self.call).parameters
-        known = {*of_call, *self._constructor_names(), *self.attributes, *_OF_ANY}
-        return known.issuperset(names)
+        return {*of_call, *self.constructed(), *self.attributes, *_OF_ANY}.issuperset(names)
 
-    def _constructor_names(self) -> set[str]:
-        names = set(inspect.signature(self.module.__init__).parameters)
-        if "kwargs" in names:
-            # recurrent layers hand what they are given to their base
-            names = set(KINDS[self.kind].signature.parameters)
-            names -= {*parse_signature(self.call).parameters, "training", "weight_dtype"}
-        return names
+    def constructed(self) -> dict[str, inspect.Parameter]:
+        """Return what the class is constructed with; recurrent layers hand it to their base."""
+        parameters = inspect.signature(self.module.__init__).parameters
+        if "kwargs" in parameters:
+            parameters = KINDS[self.kind].signature.parameters
+        without = _NOT_CONSTRUCTED | parse_signature(self.call).parameters.keys()
+        return {name: p for name, p in parameters.items() if name not in without}
 
     def constructor_arguments(self, arguments: Arguments) -> dict[str, Any]:
-        names = self._constructor_names()
+        names = self.constructed()
         found = {n: arguments[n] for n in names if n in arguments and n not in ("weight", "bias")}
         bias = arguments.get("bias")
         if "bias" in names:
@@ -115,26 +117,10 @@ class ModuleForm:
 
 
 # attributes that a subclass may define without changing its computation
-_HARMLESS = frozenset(
-    [
-        "__init__",
-        "__module__",
-        "__doc__",
-        "__qualname__",
-        "__annotations__",
-        "__firstlineno__",
-        "__constants__",
-        "__static_attributes__",
-        "__annotate__",
-        "__annotate_func__",
-        "__parameters__",
-        "extra_repr",
-        "reset_parameters",
-        "_reset_parameters",
-        "init_weights",
-        "_init_weights",
-        "__repr__",
-    ]
+_HARMLESS = words(
+    "__init__ __module__ __doc__ __qualname__ __annotations__ __firstlineno__ __constants__ "
+    "__static_attributes__ __annotate__ __annotate_func__ __parameters__ extra_repr __repr__ "
+    "reset_parameters _reset_parameters init_weights _init_weights"
 )
 
 
@@ -339,9 +325,6 @@ def is_plain(module: nn.Module) -> bool:
     return not (module._forward_hooks or module._forward_pre_hooks)
 
 
-_ATOMS = {type(None), bool, int, float, str}
-
-
 def is_operator_module(module: nn.Module) -> bool:
     """Return whether a module's call is one operator: a torch.nn class that opdb can rebuild.
 
@@ -424,12 +407,14 @@ def _is_default(encoded: Json, parameter: inspect.Parameter | None) -> bool:
     if parameter.default is inspect.Parameter.empty:
         return False
     default: Any = parameter.default
+    if _is_number(encoded) and _is_number(default):
+        return bool(encoded == default)  # 1 and 1.0 are one default
     spelled = list(default) if isinstance(default, tuple) else encode_constant(default)
-    sorts = {type(encoded), type(spelled)}
-    if sorts <= _ATOMS:
-        # 1 and 1.0 are one default; True is neither
-        return (len(sorts) == 1 or sorts == {int, float}) and bool(encoded == spelled)
     return canonical_json(encoded) == canonical_json(spelled)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # operators by name, from the reviewed table alone
@@ -447,7 +432,6 @@ _PREFIXES = {
     "torch.special.": "special.",
     "torch.fft.": "fft.",
 }
-_NOT_CONSTRUCTED = {"self", "device", "dtype", "training", "weight_dtype"}
 
 
 @dataclass(frozen=True)
@@ -472,28 +456,22 @@ def find_operator(name: str) -> NamedOperator:
     functions = forms_by_name()
     if spelled in functions:
         function = functions[spelled]
-        needed = _needed(function.signature)
+        needed = _needed(function.signature.parameters)
         taken = {n: must for n, must in needed.items() if not n.startswith("_") and n != "out"}
         return NamedOperator(spelled, "function", function.function, {}, taken)
     spelled = spelled if spelled in modules else f"nn.{spelled}"
     if spelled not in modules:
         raise UnknownNameError("operator", name, [*modules, *functions])
     form = modules[spelled]
-    taken = _needed(parse_signature(form.call))
-    constructed = _needed(inspect.signature(form.module.__init__))
-    if "kwargs" in constructed:
-        # recurrent layers hand what they are given to their base
-        constructed = _needed(KINDS[form.kind].signature)
-    without = _NOT_CONSTRUCTED | taken.keys()
-    kept = {n: must for n, must in constructed.items() if n not in without}
+    taken = _needed(parse_signature(form.call).parameters)
     taken = {n: must for n, must in taken.items() if n not in PACKED}
-    return NamedOperator(spelled, "module", form.module, kept, taken)
+    return NamedOperator(spelled, "module", form.module, _needed(form.constructed()), taken)
 
 
-def _needed(signature: inspect.Signature) -> dict[str, bool]:
+def _needed(parameters: Mapping[str, inspect.Parameter]) -> dict[str, bool]:
     return {
         name: p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        for name, p in signature.parameters.items()
+        for name, p in parameters.items()
     }
 
 

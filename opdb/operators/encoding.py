@@ -146,16 +146,10 @@ def encode_constant(value: object) -> Json:
     raise UnsupportedError(f"an argument of type {type(value).__name__} has no JSON")
 
 
-def _memory_format(name: str) -> torch.memory_format:
-    if name not in _MEMORY_FORMATS:
-        raise UnsupportedError(f"unknown memory format {name!r}")
-    return _MEMORY_FORMATS[name]  # type: ignore[no-any-return]
-
-
 _CONSTANTS: Mapping[str, Callable[[Any], object]] = {
-    "float": lambda text: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[text],
+    "float": float,
     "dtype": dtype_of,
-    "memory_format": _memory_format,
+    "memory_format": _MEMORY_FORMATS.__getitem__,
     "slice": lambda ends: slice(*ends),
     "ellipsis": lambda _: Ellipsis,
     "complex": lambda parts: complex(*parts),

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS, Kind
+from opdb.kinds.fused import words
 from opdb.kinds.registry import parse_signature
 
 # functions whose overloads one signature cannot tell apart
@@ -273,10 +274,10 @@ DISPATCHED: Mapping[str, Callable[..., Bound]] = {
 _CUSTOM = """
 _local_scalar_dense = item(input)
 torchvision::nms = nms(boxes, scores, iou_threshold)
-torchvision::roi_align = roi_align(input, boxes, spatial_scale, output_height, output_width,
+torchvision::roi_align = roi_align(input, boxes, spatial_scale, output_size_h, output_size_w,
     sampling_ratio, aligned)
 torchvision::deform_conv2d = deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w,
-    pad_h, pad_w, dilation_h, dilation_w, _groups, _offset_groups, use_mask)
+    padding_h, padding_w, dilation_h, dilation_w, _groups, _offset_groups, use_mask)
 alias detach_ lift_fresh = detach(input)
 lift_fresh_copy = clone(input)
 _unsafe_view _reshape_alias = view(input, shape, _stride=None)
@@ -395,19 +396,9 @@ _HOMES: tuple[Any, ...] = (
     torch.nn.functional,
 )
 # where a tensor lives and how autograd sees it are not the call's: they are the campaign's
-_IGNORED = frozenset(
-    [
-        "device",
-        "pin_memory",
-        "requires_grad",
-        "generator",
-        "non_blocking",
-        "out",
-        "layout",
-        "names",
-        "_stacklevel",
-        "sparse_grad",
-    ]
+_IGNORED = words(
+    "device pin_memory requires_grad generator non_blocking out layout names _stacklevel "
+    "sparse_grad"
 )
 # other spellings of an argument's name, the first that the signature knows is taken
 _ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -609,13 +600,8 @@ def _bind_custom(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     for argument, value in arguments.items():
         if type(value) is int and (kind, argument) in WORDS:
             arguments[argument] = WORDS[kind, argument][value]
-    if kind == "roi_align":
-        size = (arguments.pop("output_height"), arguments.pop("output_width"))
-        arguments["output_size"] = size
-    if kind == "deform_conv2d":
-        if not arguments.pop("use_mask"):
-            arguments["mask"] = None  # the given argument is a placeholder
-        for target, source in (("stride", "stride"), ("padding", "pad"), ("dilation", "dilation")):
-            pair = (arguments.pop(f"{source}_h"), arguments.pop(f"{source}_w"))
-            arguments[target] = pair
+    for name in [each.removesuffix("_h") for each in arguments if each.endswith("_h")]:
+        arguments[name] = (arguments.pop(f"{name}_h"), arguments.pop(f"{name}_w"))
+    if not arguments.pop("use_mask", True):
+        arguments["mask"] = None  # the given argument is a placeholder
     return kind, arguments

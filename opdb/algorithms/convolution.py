@@ -399,10 +399,8 @@ def run(call: ForcedCall) -> Tensor:
 
 
 def tf32_allowed() -> bool:
-    conv = getattr(torch.backends.cudnn, "conv", None)  # torch 2.9 and later
-    if conv is not None:
-        return bool(conv.fp32_precision == "tf32")
-    return bool(torch.backends.cudnn.allow_tf32)
+    backend: Any = torch.backends.cudnn
+    return bool(backend.conv.fp32_precision == "tf32")
 
 
 def _is_channels_last(tensor: Tensor) -> bool:

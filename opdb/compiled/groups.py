@@ -7,6 +7,7 @@ import operator
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -118,16 +119,14 @@ def _own_calls(outside: Sequence[Outside], workload: Workload) -> Iterator[Call 
         shapes = (tuple(specs[0]["shape"]),) if specs else ()
         of_model[f"aten::{call.configuration.kind}", shapes].append(call)
     places = [(each.name, each.shapes[:1]) for each in outside]
-    counts, reached = Counter(places), Counter[_CallSite]()
-    for place in places:
+    sources: dict[_CallSite, Iterator[Call | None]] = {}
+    for place, count in Counter(places).items():
         found = of_model.get(place, [])
+        sources[place] = iter(found) if len(found) == count else repeat(None)
         if len({call.configuration.key for call in found}) == 1:
-            yield found[0]
-        elif len(found) == counts[place]:
-            yield found[reached[place]]
-        else:
-            yield None
-        reached[place] += 1
+            sources[place] = repeat(found[0])
+    for place in places:
+        yield next(sources[place])
 
 
 # From a graph that a compiler fused to the calls it is made of: fused groups, each by itself.

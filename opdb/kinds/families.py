@@ -191,19 +191,10 @@ def rows_spared(view: View, *names: str) -> int:
 JsonArguments = dict[str, Json]
 
 
-def spread(rank: int, **defaults: Json) -> Canonical:
-    """Return a rewriter that spreads numbers to `rank` entries and drops them at the default.
-
-    A default of None spreads without dropping.
-    """
-
-    def rewrite(parameters: JsonArguments, inputs: JsonArguments) -> None:
-        spread_now(parameters, rank, **defaults)
-
-    return rewrite
-
-
-def spread_now(parameters: JsonArguments, rank: int, **defaults: Json) -> None:
+def spread(
+    parameters: JsonArguments, inputs: JsonArguments, *, rank: int, **defaults: Json
+) -> None:
+    """Spread numbers to `rank` entries, and drop them at a default that is not None."""
     for name, default in defaults.items():
         value = parameters.get(name)
         if isinstance(value, list) and len(value) == 1:

@@ -251,18 +251,15 @@ register(
 
 
 def _default_dtype(view: View) -> str:
-    given = view["dtype"]
-    if isinstance(given, dict):
-        return str(given["dtype"])
-    if view.occurrences:
-        return str(view.occurrences[0]["dtype"])
+    if isinstance(view["dtype"], dict) or view.occurrences:
+        return v.named_dtype(view)
     whole = {bool: "bool", int: "int64"}
     return whole.get(type(view["fill_value"]), "float32")
 
 
 def _whole_dtype(view: View) -> str:
     given = isinstance(view["dtype"], dict) or view.occurrences
-    return _default_dtype(view) if given else "int64"
+    return v.named_dtype(view) if given else "int64"
 
 
 def _arange_shape(view: View) -> list[Shape]:
@@ -275,9 +272,8 @@ def _number(value: Json) -> float:
 
 
 def _arange_dtype(view: View) -> str:
-    given = view["dtype"]
-    if isinstance(given, dict):
-        return str(given["dtype"])
+    if isinstance(view["dtype"], dict):
+        return v.named_dtype(view)
     floats = any(isinstance(view[n], float) for n in ("start", "end", "step"))
     return "float32" if floats else "int64"
 

@@ -28,7 +28,7 @@ from opdb.kinds.families import (
 )
 from opdb.kinds.registry import Canonical, Kind, register
 from opdb.kinds.view import CountRule, Shape, View
-from opdb.records import ALGORITHM_SETTING
+from opdb.records import ALGORITHM_SETTING, Json
 
 
 def linear_shape(view: View) -> list[Shape]:
@@ -289,8 +289,9 @@ def transposed_shape(view: View) -> list[Shape]:
     return [[*image[: -rank - 1], weight[1] * int(view["groups"]), *axes]]
 
 
-def _canonical(rank: int, **more: int) -> Canonical:
-    return chain(spread(rank, stride=1, padding=0, dilation=1, **more), drop("padding", "valid"))
+def _canonical(rank: int, **more: Json) -> Canonical:
+    spreading = partial(spread, rank=rank, stride=1, padding=0, dilation=1, **more)
+    return chain(spreading, drop("padding", "valid"))
 
 
 convolution = partial(

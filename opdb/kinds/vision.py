@@ -21,7 +21,7 @@ from opdb.kinds.families import (
     goes_on,
     moved,
     product_of,
-    spread_now,
+    spread,
     unchanged,
 )
 from opdb.kinds.registry import Canonical, Kind, register
@@ -48,7 +48,7 @@ def interpolation_flops(view: View) -> int:
 def _for_each_axis(parameters: JsonArguments, inputs: JsonArguments) -> None:
     spec = inputs.get("input")
     if v.is_spec(spec):
-        spread_now(parameters, len(spec["shape"]) - 2, size=None, scale_factor=None)
+        spread(parameters, inputs, rank=len(spec["shape"]) - 2, size=None, scale_factor=None)
 
 
 def _aligned(view: View) -> list[Shape]:
@@ -75,8 +75,9 @@ def _folded(view: View) -> list[Shape]:
     return [[batch, columns // v.numel(kernel), *v.entries(view["output_size"], 2)]]
 
 
-def _windows(parameters: JsonArguments, inputs: JsonArguments) -> None:
-    spread_now(parameters, 2, kernel_size=None, output_size=None, dilation=1, padding=0, stride=1)
+_windows = partial(
+    spread, rank=2, kernel_size=None, output_size=None, dilation=1, padding=0, stride=1
+)
 
 
 def deform_flops(view: View) -> int:
@@ -293,13 +294,14 @@ def adaptive_flops(view: View) -> int:
 
 
 def _window(rank: int) -> Canonical:
-    def rewrite(parameters: JsonArguments, inputs: JsonArguments) -> None:
-        spread_now(parameters, rank, kernel_size=None, stride=None, padding=0, dilation=1)
-        # torch's rule: no stride is the window's size
-        if parameters.get("stride") in ([], parameters.get("kernel_size")):
-            parameters.pop("stride", None)
+    spreading = partial(spread, rank=rank, kernel_size=None, stride=None, padding=0, dilation=1)
+    return chain(spreading, _own_stride)
 
-    return rewrite
+
+def _own_stride(parameters: JsonArguments, inputs: JsonArguments) -> None:
+    # torch's rule: no stride is the window's size
+    if parameters.get("stride") in ([], parameters.get("kernel_size")):
+        parameters.pop("stride", None)
 
 
 def _single_window(parameters: JsonArguments, inputs: JsonArguments) -> None:
@@ -308,8 +310,7 @@ def _single_window(parameters: JsonArguments, inputs: JsonArguments) -> None:
         value = parameters.get(name)
         if isinstance(value, list) and len(value) == 1:
             parameters[name] = value[0]
-    if parameters.get("stride") in ([], parameters.get("kernel_size")):
-        parameters.pop("stride", None)
+    _own_stride(parameters, inputs)
 
 
 def _adaptive(rank: int) -> Canonical:

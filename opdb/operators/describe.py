@@ -19,7 +19,7 @@ from opdb.errors import UnknownNameError, UnsupportedError
 from opdb.kinds import KINDS
 from opdb.kinds.fused import words
 from opdb.kinds.registry import parse_signature
-from opdb.kinds.view import walk
+from opdb.kinds.view import never, walk
 from opdb.models.inputs import tensors
 from opdb.operators.encoding import Encoder, TensorNotes, encode_constant
 from opdb.operators.functions import (
@@ -226,10 +226,6 @@ def _named_sizes(*names: str) -> Callable[[Arguments], dict[str, Any]]:
     return lambda arguments: dict(zip(names, arguments["weight"].shape, strict=True))
 
 
-def _never(arguments: Arguments) -> bool:
-    return False
-
-
 def _plain_forms() -> Iterator[ModuleForm]:
     for kind in KINDS.values():
         for name, signature, _ in declared(kind):
@@ -255,7 +251,7 @@ def _plain_forms() -> Iterator[ModuleForm]:
         },
     )
     yield ModuleForm(nn.PReLU, "prelu", construct=lambda a: {"num_parameters": a["weight"].numel()})
-    yield ModuleForm(nn.Softmax2d, "softmax", attributes={"dim": lambda m: -3}, matches=_never)
+    yield ModuleForm(nn.Softmax2d, "softmax", attributes={"dim": lambda m: -3}, matches=never)
     yield ModuleForm(
         nn.Unflatten,
         "unflatten",
@@ -266,8 +262,8 @@ def _plain_forms() -> Iterator[ModuleForm]:
         nn.PairwiseDistance, "pairwise_distance", "x1, x2", attributes={"p": lambda m: m.norm}
     )
     yield ModuleForm(nn.Upsample, "interpolate")
-    yield ModuleForm(nn.UpsamplingNearest2d, "interpolate", matches=_never)
-    yield ModuleForm(nn.UpsamplingBilinear2d, "interpolate", matches=_never)
+    yield ModuleForm(nn.UpsamplingNearest2d, "interpolate", matches=never)
+    yield ModuleForm(nn.UpsamplingBilinear2d, "interpolate", matches=never)
     table = _named_sizes("num_embeddings", "embedding_dim")
     yield ModuleForm(nn.Embedding, "embedding", construct=table)
     yield ModuleForm(

@@ -109,16 +109,12 @@ class Encoder:
             values = self.notes.values(tensor)
             if values is not None and values != "normal":
                 spec["values"] = values
-        self._mark(spec, tensor)
+        if tensor.is_floating_point() or tensor.is_complex():
+            needs = self.notes.needs_gradient(tensor)
+            self.needing = self.needing or bool(needs)
+            if needs is False:
+                spec["gradient"] = False
         return spec
-
-    def _mark(self, spec: dict[str, Json], tensor: Tensor) -> None:
-        if not (tensor.is_floating_point() or tensor.is_complex()):
-            return
-        needs = self.notes.needs_gradient(tensor)
-        self.needing = self.needing or bool(needs)
-        if needs is False:
-            spec["gradient"] = False
 
 
 def encode_constant(value: object) -> Json:

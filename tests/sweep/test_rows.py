@@ -25,7 +25,6 @@ from opdb.studies.sweep.request import (
 from opdb.studies.sweep.rows import (
     LAYERS,
     OVERALL,
-    CellPrediction,
     LayerFacts,
     SweepRow,
     draw_curves,
@@ -68,7 +67,7 @@ CONVOLUTIONS = [LayerFacts("conv1", 3, 8, (7, 7)), LayerFacts("conv2", 8, 16, (3
 
 
 def row(run: ModelRun = RUN, cell: SweepSpec = FFT) -> SweepRow:
-    return SweepRow(cell, run, "GPU-1", CellPrediction(0.011, 7.0), None, {"conv1": 0.5})
+    return SweepRow(cell, run, "GPU-1", (0.011, 7.0), None, {"conv1": 0.5})
 
 
 def overall(of: SweepRow) -> dict[str, Any]:

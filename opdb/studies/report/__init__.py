@@ -52,10 +52,7 @@ class ReportPage(Report):
 
 
 def report(*models: str, device: str | None = None, db: str | None = None) -> ReportPage:
-    """Gather what the database knows of models (none: all) for one page, as `opdb report` does.
-
-    The page is the `html` of what is returned.
-    """
+    """Gather what the database knows of models (none: all) for one page: `html` of the answer."""
     from opdb.predict.predictor import predictor_for
     from opdb.store import open_store
     from opdb.studies.report.page import gather

@@ -90,10 +90,7 @@ class CountersArguments:
     def count(
         self, store: Store, workloads: Sequence[Workload], named: str | None, display: Display
     ) -> str | None:
-        """Do what was asked for; return the device (slug) that it concerns, None where it is open.
-
-        That is to be the one that was `named`.
-        """
+        """Do what was asked for; return the device (slug) that it concerns, None where any may."""
         from opdb.studies.roofline.counters import read_metrics, take_csv
 
         own = None if self.ncu_metrics is None else read_metrics(self.ncu_metrics)

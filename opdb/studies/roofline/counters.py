@@ -47,11 +47,7 @@ class Ncu:
         return f"ncu {self.version}"
 
     def known_metrics(self) -> set[str]:
-        """Return the metrics that it knows on this machine's GPUs, without their suffixes.
-
-        Raises:
-            CannotMeasureError: it finds no GPU.
-        """
+        """Return the metrics that it knows on this machine's GPUs, without their suffixes."""
         output = self._run(["--query-metrics", "--csv"])
         rows = csv.reader(line for line in output.splitlines() if not line.startswith("=="))
         found = {row[0] for row in rows if row and _BASE_NAME.fullmatch(row[0])}
@@ -64,9 +60,6 @@ class Ncu:
 
         What the program runs between cudaProfilerStart and Stop is profiled, kernel by kernel, the
         clocks left alone and the caches emptied before each.
-
-        Raises:
-            CannotMeasureError: the counters may not be read, or nothing was profiled.
         """
         options = [
             *("--clock-control", "none", "--cache-control", "all"),
@@ -80,11 +73,7 @@ class Ncu:
         return self._run(["--import", str(report), "--csv", "--page", "raw"], LC_ALL="C")
 
     def _run(self, arguments: Sequence[str], **variables: str) -> str:
-        """Run it, with these environment variables; return all that it and its program print.
-
-        Raises:
-            CannotMeasureError: it fails; the message says why and what to do.
-        """
+        """Run it, with these environment variables; return all that it and its program print."""
         try:
             done = subprocess.run(
                 [self.path, *arguments],
@@ -109,11 +98,7 @@ class Ncu:
 
 
 def find() -> Ncu:
-    """Return the ncu on PATH.
-
-    Raises:
-        CannotMeasureError: there is none, or it does not run.
-    """
+    """Return the ncu on PATH."""
     path = shutil.which("ncu")
     if path is None:
         raise CannotMeasureError(
@@ -236,9 +221,6 @@ def definition(known: Collection[str], own: Definition | None = None) -> Definit
     """Choose each quantity's metrics among those that are known: full names, or without suffix.
 
     A user's own go first. A quantity of which none of the usual metrics is known is left out.
-
-    Raises:
-        UnknownNameError: a metric of the user's own is not known.
     """
     chosen: dict[str, Mapping[str, float]] = {}
     for quantity in QUANTITIES:
@@ -270,9 +252,6 @@ def read_metrics(path: Path) -> Definition:
     """Read a user's own metric names from a JSON file: quantities, each with its metrics.
 
     A quantity's value is a metric, a list of metrics to add up, or a mapping of metrics to weights.
-
-    Raises:
-        InputError: it cannot be read or does not hold metrics.
     """
     document = parse_json(path, read_text(path, "a metrics file"))
     if not isinstance(document, dict) or not document:
@@ -369,9 +348,6 @@ class CounterReport:
         """Return a profile of each of the configurations that the report saw a kernel of.
 
         Backend settings are those of a fresh torch process, in which the calls were made.
-
-        Raises:
-            InputError: the unit of a metric is none of its quantity's: it names the column.
         """
         for quantity, weights in definition.items():
             wanted = {"time_s": "time", OTHER: ""}.get(quantity, quantity.rpartition("_")[2])
@@ -406,9 +382,6 @@ def read_report(text: str, source: str) -> CounterReport:
     """Read the CSV of a report's raw page; lines of the profiler before and after are skipped.
 
     `source` names the text in messages.
-
-    Raises:
-        InputError: it is no such CSV, a number in it is none, or no call in it is named.
     """
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID","')), len(lines))

@@ -94,18 +94,15 @@ def measured_peaks(
         )
         return Peaks("measured", base_power_w=base_power_w, notes=(note,))
     chosen = (own or fitting)[-1]
-    notes = [] if own else [f"the peaks are those of board {chosen.board.uuid}: this one has none"]
+    borrowed = f"the peaks are those of board {chosen.board.uuid}: this one has none"
     flops = {unit: chosen.facts.get(f"matmul_{unit}_flops_per_s") for unit in UNITS}
     copied = chosen.facts.get("copy_bytes_per_s")
-    notes.append(
-        "no cache was measured for its rate: what comes from the L2 can be above the memory's roof"
-    )
     return Peaks(
         f"measured on {chosen.board.uuid}, {chosen.measured_at[:10]}",
         {unit: rate for unit, rate in flops.items() if rate},
         {MEMORY: copied} if copied else {},
         base_power_w=base_power_w,
-        notes=tuple(notes),
+        notes=() if own else (borrowed,),
     )
 
 
@@ -189,10 +186,7 @@ _KEYS = ("source", "base_power_w", *_NAMES)
 def read_peaks(path: Path, base_power_w: float | None) -> Peaks:
     """Read a user's peaks (JSON); each rate is a mapping of units, or of memory, to numbers.
 
-    `base_power_w` is taken where the file says none.
-
-    Raises:
-        InputError: it cannot be read, or something in it is no peak; all of it is said at once.
+    `base_power_w` is taken where the file says none. All that is wrong is said at once.
     """
     from opdb.summary import unknown_key
 
@@ -444,10 +438,7 @@ def _least(points: Iterable[Point], what: Literal["time", "energy"]) -> float | 
 
 
 def least_time(flops: float, moved: float, unit: str | None, peaks: Peaks) -> RoofBound | None:
-    """Return the least time (s) of so many operations and bytes; None without the peaks it needs.
-
-    `reached` is 1: there is no measurement yet.
-    """
+    """Return the least time (s) of operations and bytes; None without its peaks."""
     return _larger(
         _over(flops, peaks.flops_per_s.get(unit or "")),
         _over(moved, peaks.bytes_per_s.get(MEMORY)),
@@ -455,10 +446,7 @@ def least_time(flops: float, moved: float, unit: str | None, peaks: Peaks) -> Ro
 
 
 def least_energy(flops: float, moved: float, unit: str | None, peaks: Peaks) -> RoofBound | None:
-    """Return the least energy (J) of so many operations and bytes, base power over the least time.
-
-    None without the peaks it needs.
-    """
+    """Return the least energy (J), base power over the least time; None without its peaks."""
     time = least_time(flops, moved, unit, peaks)
     dynamic = _larger(
         _over(flops, peaks.flops_per_j.get(unit or "")),

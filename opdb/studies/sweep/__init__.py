@@ -12,12 +12,12 @@ import typer
 
 from opdb.algorithms.names import ALGORITHMS, DEFAULT, Algorithm, algorithms_named
 from opdb.cli import options
-from opdb.cli.console import Terminal, note, print_json, show
+from opdb.cli.console import Terminal, note, show
 from opdb.commands.bench import check_failures, chosen_places
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
 from opdb.files import make_folder
 from opdb.progress import Display
-from opdb.records import Json, Mode
+from opdb.records import Mode
 from opdb.runs import RunTable
 from opdb.spec import ModelSpec
 from opdb.studies.sweep.request import (
@@ -43,18 +43,14 @@ from opdb.units import plural, show_duration
 if TYPE_CHECKING:
     from opdb.bench.session import Platform
     from opdb.store import Store
-    from opdb.studies.sweep.measuring import SweepOptions, Verification
-    from opdb.studies.sweep.rows import SweepRow
+    from opdb.studies.sweep.measuring import Verification
     from opdb.workers import WorkerDevice
 
 PANEL = "studies"
 
 
 def sweep_standing(swept: SweepRequest, named: str | None, *, db: str | None = None) -> Listing:
-    """Say of every model and algorithm how many sizes are in which state; measure nothing.
-
-    `named` is a device of this machine.
-    """
+    """Say of every model and algorithm how many sizes are in which state; measure nothing."""
     from opdb.store import open_store
 
     with open_store(db, create=db is None, sweeps=True) as store:
@@ -91,17 +87,13 @@ def stored_sweep(
     with open_store(db, create=db is None, sweeps=True) as store:
         device = _swept_device(store, named)
         swept = _in_its_mode(store, swept, device)
-        every = stored_specs(store, swept)
-        cells = [cell for cell in every if cell.workload]
-        rows = write_all(store, swept, cells, device, output, display.note) if cells else []
+        rows = write_all(store, swept, stored_specs(store, swept), device, output, display.note)
     if not rows:
         names = ", ".join(request.name for request in swept.requests)
         raise InputError(
             f"nothing of {names} was swept on {device} in mode {swept.mode} at these sizes "
-            f"({', '.join(map(str, swept.sizes))}): opdb sweep --status tells what was"
+            f"({', '.join(map(str, swept.sizes))}): opdb sweep MODEL --status tells what was"
         )
-    if lacking := len(every) - len(rows):
-        display.note(f"not in these files: {plural(lacking, 'cell')} not measured")
     return SweepReport(rows)
 
 
@@ -121,90 +113,58 @@ def _in_its_mode(store: Store, swept: SweepRequest, device: str) -> SweepRequest
     return replace(swept, mode=swept.mode or ("graph" if on_gpu else "eager"))
 
 
-class Sweep:
-    """A sweep on a platform: what of it was harvested, what is left, and what went wrong."""
-
-    def __init__(
-        self,
-        store: Store,
-        swept: SweepRequest,
-        platform: Platform,
-        display: Display,
-        *,
-        retry: bool,
-    ) -> None:
-        on_gpu = platform.device.type == "cuda"
-        if swept.mode == "graph" and not on_gpu:
-            raise CannotMeasureError(
-                f"mode 'graph' needs a CUDA device; {platform.device.name} is none: use --mode "
-                "eager"
-            )
-        self._store, self._display, self._retry = store, display, retry
-        self._swept = replace(swept, mode=swept.mode or ("graph" if on_gpu else "eager"))
-        self._device = platform.device.slug
-        self._policy = SweepPolicy((self._device,))
-        self.errors: list[OpdbError] = []
-        with display.progress(len(swept.sized()), "harvest") as shown:
-            self._cells = harvested_specs(store, self._swept, self.errors, shown)
-
-    def plan(self) -> tuple[dict[str, Json], str]:
-        """Return how many cells are left and what they are likely to take, as data and in words."""
-        from opdb.studies.sweep.measuring import planned_seconds
-
-        table = RunTable(self._policy, self._policy.runs(self._store))
-        left = table.pending(self._cells, retry=self._retry)
-        seconds, rests_on = planned_seconds(self._store, len(left), self._device)
-        document = {
-            "cells": len(self._cells),
-            "left": len(left),
-            "planned_s": seconds,
-            "rests_on_runs": rests_on,
-        }
-        grounds = f"as {plural(rests_on, 'run')} here took" if rests_on else "as cells usually take"
-        return document, (
-            f"{self._device}: {len(left)} of {plural(len(self._cells), 'cell')} to be measured, "
-            f"about {show_duration(seconds)} ({plural(round(seconds), 'GPU-second')}, {grounds})"
+def _harvested(
+    store: Store, swept: SweepRequest, platform: Platform, display: Display
+) -> tuple[SweepRequest, list[SweepSpec], list[OpdbError]]:
+    """Return a sweep in a mode of the platform, its cells, and why a model cannot run at a size."""
+    on_gpu = platform.device.type == "cuda"
+    if swept.mode == "graph" and not on_gpu:
+        raise CannotMeasureError(
+            f"mode 'graph' needs a CUDA device; {platform.device.name} is none: use --mode eager"
         )
+    swept = replace(swept, mode=swept.mode or ("graph" if on_gpu else "eager"))
+    errors: list[OpdbError] = []
+    with display.progress(len(swept.sized()), "harvest") as shown:
+        return swept, harvested_specs(store, swept, errors, shown), errors
 
-    def measure(
-        self, device: str | None, places: Sequence[WorkerDevice], options: SweepOptions
-    ) -> list[str]:
-        """Measure what is left, on one device or several; return why some of these failed."""
-        from opdb.bench.model import note_failure
-        from opdb.studies.sweep.measuring import sweep_work
 
-        work = sweep_work(self._policy, options, retry=self._retry)
-        left = work.pending(self._store, self._cells)
-        if places:
-            return work.run_on_each(places, self._store, left, self._display, "sweep")
-        with self._display.progress(len(left), "sweep") as shown:
-            for cell, run in work.run(self._store, left, device, shown):
-                note_failure(shown, cell, run)
-        return []
+def _planned(store: Store, cells: Sequence[SweepSpec], device: str, *, retry: bool) -> Listing:
+    """Return how many cells are left on a device (slug) and what they are likely to take."""
+    from opdb.studies.sweep.measuring import planned_seconds
 
-    def write(self, output: Path) -> list[SweepRow]:
-        """Write files and figures of all that was ever run of the sweep; return its rows."""
-        tell = self._display.note
-        found = write_all(self._store, self._swept, self._cells, self._device, output, tell)
-        if lacking := len(self._cells) - len(found):
-            lacks = plural(lacking, "cell")
-            tell(f"not in these files: {lacks}, which others measure or nobody could")
-        return found
+    policy = SweepPolicy((device,))
+    left = RunTable(policy, policy.runs(store)).pending(cells, retry=retry)
+    seconds, rests_on = planned_seconds(store, len(left), device)
+    document = {
+        "cells": len(cells),
+        "left": len(left),
+        "planned_s": seconds,
+        "rests_on_runs": rests_on,
+    }
+    grounds = f"as {plural(rests_on, 'run')} here took" if rests_on else "as cells usually take"
+    words = (
+        f"{device}: {len(left)} of {plural(len(cells), 'cell')} to be measured, "
+        f"about {show_duration(seconds)} ({plural(round(seconds), 'GPU-second')}, {grounds})"
+    )
+    return Listing(document, [words])
 
-    def verify(self, store: Store, device: str | None) -> list[Verification]:
-        """Verify every algorithm at the first size of each model."""
-        from opdb.bench.session import detect
-        from opdb.studies.sweep.measuring import unmetered, verify
 
-        session = unmetered(detect(device))
-        found: list[Verification] = []
-        for name in dict.fromkeys(cell.request.name for cell in self._cells):
-            of_model = [cell for cell in self._cells if cell.request.name == name]
-            first = [cell for cell in of_model if cell.size == of_model[0].size]
-            self._display.note(f"verifying {name} at {first[0].size} pixels")
-            [workload] = store.workloads_by_key([first[0].workload])
-            found += verify(session, first, workload)
-        return found
+def _verified(
+    store: Store, cells: Sequence[SweepSpec], device: str | None, display: Display
+) -> list[Verification]:
+    """Verify every algorithm at the first size of each model."""
+    from opdb.bench.session import detect
+    from opdb.studies.sweep.measuring import unmetered, verify
+
+    session = unmetered(detect(device))
+    found: list[Verification] = []
+    for name in dict.fromkeys(cell.request.name for cell in cells):
+        of_model = [cell for cell in cells if cell.request.name == name]
+        first = [cell for cell in of_model if cell.size == of_model[0].size]
+        display.note(f"verifying {name} at {first[0].size} pixels")
+        [workload] = store.workloads_by_key([first[0].workload])
+        found += verify(session, first, workload)
+    return found
 
 
 MODES = ("graph", "eager")
@@ -334,11 +294,10 @@ def run(
     swept = asked.request(models, algorithms, said)
     if asked.plan:
         with open_store(out.db, sweeps=True) as store:
-            plan, words = Sweep(store, swept, detect(here), display, retry=asked.retry).plan()
-        if out.as_json:
-            print_json(plan)
-        else:
-            display.note(words)
+            platform = detect(here)
+            _, cells, _ = _harvested(store, swept, platform, display)
+            plan = _planned(store, cells, platform.device.slug, retry=asked.retry)
+        show(plan, as_json=out.as_json)
     else:
         found = _measured(asked, swept, places, device, display, out.db)
         show(found, as_json=out.as_json)
@@ -355,22 +314,32 @@ def _measured(
     db: str | None,
 ) -> SweepReport:
     """Measure what is left of a sweep, write files and figures, and verify what ran."""
+    from opdb.bench.model import note_failure
     from opdb.bench.session import detect, platforms
     from opdb.bench.visit import check_algorithms
     from opdb.store import open_store
-    from opdb.studies.sweep.measuring import SweepOptions
+    from opdb.studies.sweep.measuring import SweepOptions, sweep_work
 
     make_folder(asked.output_dir / swept.stage)  # ahead of the work
     with open_store(db, sweeps=True) as store:
         platform = platforms(places)[0] if places else detect(device)
         check_algorithms(list(swept.algorithms), platform)
-        sweep = Sweep(store, swept, platform, display, retry=asked.retry)
-        display.note(sweep.plan()[1])
+        swept, cells, errors = _harvested(store, swept, platform, display)
+        slug = platform.device.slug
+        display.note(str(_planned(store, cells, slug, retry=asked.retry)))
         how = SweepOptions(asked.warm_up, asked.measure)
-        failures = sweep.measure(device, places, how)
-        rows = sweep.write(asked.output_dir)
+        work = sweep_work(SweepPolicy((slug,)), how, retry=asked.retry)
+        left = work.pending(store, cells)
+        failures: list[str] = []
+        if places:
+            failures = work.run_on_each(places, store, left, display, "sweep")
+        else:
+            with display.progress(len(left), "sweep") as shown:
+                for cell, run in work.run(store, left, device, shown):
+                    note_failure(shown, cell, run)
+        rows = write_all(store, swept, cells, slug, asked.output_dir, display.note)
     verified = []
     if asked.verify or asked.stage == "sanity":
         with open_store(db) as store:  # the workers have ended and left their devices
-            verified = sweep.verify(store, places[0].name if places else device)
-    return SweepReport(rows, verified, sweep.errors, failures)
+            verified = _verified(store, cells, places[0].name if places else device, display)
+    return SweepReport(rows, verified, errors, failures)

@@ -62,10 +62,7 @@ class SweepOptions:
 def sweep_work(
     policy: SweepPolicy, options: SweepOptions, *, retry: bool = False
 ) -> CampaignWork[SweepSpec]:
-    """Return the runs of a sweep, the model at hand kept from size to size.
-
-    Those of one model and size are best side by side: then they are measured in the same minute.
-    """
+    """Return the runs of a sweep; those of one model and size, side by side, load it once."""
     return CampaignWork(policy, partial(_cell_measurer, options), retry)
 
 
@@ -255,9 +252,8 @@ class Verification:
     """What was seen of one algorithm in a model at one size.
 
     `forced` of the `convolutions` calls ran by the algorithm, `refused` says why others did not.
-    Errors are shares of the largest value; `time_s` and `default_s` are of one pass. `kernels`
-    counts what the profiler saw of one pass on the device, None on a processor. `failure` says why
-    it could not be looked at.
+    Errors are shares of the largest value; `time_s`, `default_s` and `kernels` (None where they
+    could not be seen) are of one pass. `failure` says why it could not be looked at.
     """
 
     cell: SweepSpec

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from opdb.algorithms.names import Algorithm
 from opdb.errors import InputError, OpdbError, UnknownNameError
-from opdb.records import ALGORITHM_SETTING, ELSEWHERE, Json, Mode, Workload
-from opdb.runs import Policy, State
+from opdb.records import ALGORITHM_SETTING, ELSEWHERE, Json, Mode, ModelRun, Workload
+from opdb.runs import Policy, RunTable, State
 from opdb.spec import ModelSpec
 from opdb.summary import checked_request
 
@@ -63,10 +63,7 @@ STATES: tuple[State, ...] = ("full", "partial", "unsupported", "failed", "runnin
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """One whole-model run to make: a model at an input size, its convolutions by an algorithm.
-
-    `workload` is the key of what was harvested.
-    """
+    """One whole-model run to make: a workload (key) at an input size, under an algorithm."""
 
     why_not: ClassVar[None] = None
 
@@ -120,6 +117,15 @@ class SweepPolicy(Policy[SweepSpec]):
 
     def ended(self, run: RunState) -> State:
         return state_of(run.outcome, run.facts)
+
+
+def stored_run(store: Store, table: RunTable[Any], spec: Any, device: str) -> ModelRun | None:
+    """Return the run that answers a spec, whole as it is stored on a device (slug)."""
+    state = table.run(spec)
+    if state is None:
+        return None
+    runs = store.model_runs(state.workload, device=device, setting=state.setting)
+    return next(run for run in runs if run.id == state.id)
 
 
 USUAL = (3, FIRST, FIRST)

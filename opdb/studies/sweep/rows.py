@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,14 @@ from opdb.kinds.registry import relevant_setting
 from opdb.records import ELSEWHERE, Json, ModelRun, Quantity, Workload
 from opdb.runs import RunTable, State
 from opdb.spec import ModelSpec
-from opdb.studies.sweep.request import STATES, SweepPolicy, SweepRequest, SweepSpec, state_of
+from opdb.studies.sweep.request import (
+    STATES,
+    SweepPolicy,
+    SweepRequest,
+    SweepSpec,
+    state_of,
+    stored_run,
+)
 from opdb.tables import MISSING, Column, Listing, Report, Rows, Table, csv_text
 from opdb.units import MILLI, plural, show, show_share
 
@@ -30,14 +37,6 @@ if TYPE_CHECKING:
     from opdb.predict.predictor import Predictor
     from opdb.store import Store
     from opdb.studies.sweep.measuring import Verification
-
-
-@dataclass(frozen=True)
-class CellPrediction:
-    """What operators say of a cell: time (s) and energy (J) of a pass, where they are measured."""
-
-    time_s: float | None = None
-    energy_j: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,15 @@ class LayerFacts:
 class SweepRow:
     """One cell with its run, its board (UUID), and what was predicted of it.
 
-    `same_as` is the first algorithm that ran the very same kernels at this size, where one did.
-    `energies_j` are those of one call of its convolution layers, by path, where they are measured.
+    `predicted` has time (s) and energy (J) of a pass, where its operators are measured. `same_as`
+    is the first algorithm that ran the very same kernels at this size, where one did. `energies_j`
+    are those of one call of its convolution layers, by path, where they are measured.
     """
 
     cell: SweepSpec
     run: ModelRun
     board: str
-    predicted: CellPrediction
+    predicted: tuple[float | None, float | None]
     same_as: str | None
     energies_j: Mapping[str, float]
 
@@ -225,8 +225,8 @@ OVERALL: Table[SweepRow] = Table(
         "same kernels as",
         text=lambda r: r.same_as or "",
     ),
-    Column("predicted_ms", lambda row: _milli(row.predicted.time_s)),
-    Column("predicted_energy_j", lambda row: row.an_inference(row.predicted.energy_j)),
+    Column("predicted_ms", lambda row: _milli(row.predicted[0])),
+    Column("predicted_energy_j", lambda row: row.an_inference(row.predicted[1])),
     Column("mode", lambda row: row.run.mode),
     Column("batch_size", lambda row: row.cell.request.batch_size),
     Column("dtype", lambda row: row.cell.request.dtype),
@@ -273,25 +273,20 @@ class SweepResults:
             good = [(c.algorithm.name, r.kernels) for c, r in runs if r.outcome == "ok"]
             same = same_kernels(good)
             for cell, run in runs:
+                board = self._boards[run.campaign]
                 row = SweepRow(
                     cell,
                     run,
-                    self._boards[run.campaign],
-                    CellPrediction(),
+                    board,
+                    self._predicted(cell, run, board),
                     same.get(cell.algorithm.name),
-                    self._energies(cell, self._boards[run.campaign], calls),
+                    self._energies(cell, board, calls),
                 )
-                found.append(replace(row, predicted=self._predicted(row)))
+                found.append(row)
         return found
 
-    def _run(self, cell: SweepSpec) -> Any:
-        state = self._table.run(cell)
-        if state is None:
-            return None
-        runs = self._store.model_runs(
-            cell.workload, device=self._device, mode=cell.mode, setting=cell.setting
-        )
-        return next(run for run in runs if run.id == state.id)
+    def _run(self, cell: SweepSpec) -> ModelRun | None:
+        return stored_run(self._store, self._table, cell, self._device)
 
     def _workload(self, cell: SweepSpec) -> Workload:
         if cell.workload not in self._workloads:
@@ -323,15 +318,16 @@ class SweepResults:
                 found[path] = found.get(path, 0.0) + known[configuration.key]
         return {path: energy for path, energy in found.items() if path not in missing}
 
-    def _predicted(self, row: SweepRow) -> CellPrediction:
-        """Return the prediction of a run from its operators, where all of them were measured.
+    def _predicted(
+        self, cell: SweepSpec, run: ModelRun, board: str
+    ) -> tuple[float | None, float | None]:
+        """Return what operators say of a run, where all of them were measured: time, energy.
 
         A partial run has none, nor has a forced convolution whose time depends on the host.
         """
-        cell, run = row.cell, row.run
         waits = run.mode == "eager" and cell.algorithm.is_forced
-        if row.state != "full" or waits:
-            return CellPrediction()
+        if state_of(run.outcome, run.facts) != "full" or waits:
+            return None, None
         name = cell.algorithm.name
         if name not in self._predictors:
             from opdb.predict.predictor import predictor_for
@@ -341,10 +337,10 @@ class SweepResults:
                 self._store, self._device, under, estimates=False
             )
         workload = self._workload(cell)
-        prediction = self._predictors[name].answer(workload, run.mode, row.board).prediction
+        prediction = self._predictors[name].answer(workload, run.mode, board).prediction
         if prediction.missing or prediction.estimated or prediction.workload.unsupported:
-            return CellPrediction()
-        return CellPrediction(prediction.time_s, prediction.energy_j)
+            return None, None
+        return prediction.time_s, prediction.energy_j
 
 
 MODELS = ("vgg16", "densenet121", "resnet50", "resnet152", "googlenet", "alexnet")
@@ -381,10 +377,7 @@ def lists(*, models: bool, algorithms: bool) -> Listing:
 
 @dataclass(frozen=True)
 class GroupStanding:
-    """How many sizes of a model under an algorithm are in each state, and what its runs took (s).
-
-    `cell` is one of them.
-    """
+    """A model under an algorithm, as `cell`: its sizes in each state, what its runs took (s)."""
 
     device: str
     cell: SweepSpec
@@ -519,19 +512,12 @@ def composed(rows: Sequence[SweepRow]) -> dict[str, dict[str, float]]:
 # The files and figures of a sweep, by model and algorithm.
 
 
-def folder_of(asked: SweepRequest, cell: SweepSpec, device: str, output: Path) -> Path:
-    """Return the folder of a model's files under one algorithm, as people's scripts expect it.
-
-    What is not batch 1 in float32 says so at the end of the name.
-    """
-    return output / asked.stage / file_name(f"{_stem(cell)}_{device}{_unusual(cell.request)}")
-
-
 def _stem(cell: SweepSpec) -> str:
     return file_name(f"{cell.request.name}_{cell.algorithm.slug}")
 
 
 def _unusual(request: ModelSpec) -> str:
+    """Return the end of a name, of what is not batch 1 in float32: people's scripts expect none."""
     said = [f"b{request.batch_size}"] if request.batch_size != 1 else []
     said += [str(request.dtype)] if request.dtype != "float32" else []
     said += [str(request.memory_format)] if request.memory_format != "contiguous" else []
@@ -546,8 +532,9 @@ def write_results(
         by_algorithm.setdefault(row.cell.algorithm.name, []).append(row)
     written = []
     for some in by_algorithm.values():
-        folder = folder_of(asked, some[0].cell, device, output)
-        stem = _stem(some[0].cell)
+        first = some[0].cell
+        stem = _stem(first)
+        folder = output / asked.stage / file_name(f"{stem}_{device}{_unusual(first.request)}")
         overall = csv_text(OVERALL.fields, map(_rounded, map(OVERALL.document, some)))
         lines = (line for row in some for line in row.layers(layers))
         in_place = csv_text(LAYERS.fields, map(_rounded, map(LAYERS.document, lines)))
@@ -584,10 +571,7 @@ def write_all(
     output: Path,
     note: Callable[[str], None],
 ) -> list[SweepRow]:
-    """Write files and figures of all that was ever run of some cells; return their rows.
-
-    Files are noted; without matplotlib it is noted how to have figures.
-    """
+    """Write files and figures of all that was ever run of some cells; return their rows."""
     from opdb.bench.session import current_settings
     from opdb.studies.sweep.measuring import convolution_layers
     from opdb.studies.sweep.rows import SweepResults
@@ -604,8 +588,11 @@ def write_all(
             written.append(write(output / asked.stage / file, content))
         elif rows:
             note(f"no figures without matplotlib: {install('plots')}")
-        note("\n".join(f"written: {path}" for path in written))
+        for path in written:
+            note(f"written: {path}")
         found += rows
+    if lacking := len(cells) - len(found):
+        note(f"not in these files: {plural(lacking, 'cell')} not measured")
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,12 +22,12 @@ from opdb.harvest.finding import note_harvest, workload_of
 from opdb.progress import Display
 from opdb.records import Json
 from opdb.runs import RunTable
+from opdb.studies.sweep.request import stored_run
 from opdb.studies.train.rows import (
     BackendDevice,
     MatrixPolicy,
     MatrixReport,
     MatrixRun,
-    TrainingSpec,
     cells_of,
     labelled,
     request_of,
@@ -133,18 +133,10 @@ class TrainingMatrix:
         campaigns = {campaign.id: campaign for campaign in self._store.campaigns()}
         found = []
         for cell in self._cells:
-            run = self._stored(table, cell)
+            run = stored_run(self._store, table, cell, cell.place.device)
             campaign = None if run is None else campaigns[run.campaign]
             found.append(MatrixRun(cell, table.state(cell), run, campaign))
         return MatrixReport(found, failures, states)
-
-    def _stored(self, table: RunTable[TrainingSpec], cell: TrainingSpec) -> Any:
-        state = table.run(cell)
-        if state is None:
-            return None
-        device, setting = cell.place.device, state.setting
-        runs = self._store.model_runs(state.workload, device=device, setting=setting)
-        return next(each for each in runs if each.id == state.id)
 
 
 def _stored_places(store: Store, backends: set[str], device: str) -> dict[str, BackendDevice]:

@@ -24,24 +24,7 @@ from opdb.tables import MISSING, Column, Report, Rows, Table
 from opdb.units import plural, rounded, show, show_share
 
 if TYPE_CHECKING:
-    from opdb.runs import ImageOptions
-    from opdb.spec import ModelSpec
     from opdb.store import RunState, Store
-
-
-# Matrix files: models and options of training runs, each a value or a list.
-#
-#     models: [resnet50, vgg16]
-#     batch_sizes: [32, 128]
-#     precision: [fp32, amp]
-#     backend: cuda
-#     repeats: 3                 # so many runs of each combination, each in a process of its own
-#     iters: 50                  # any option of a training run, by its name in opdb measure
-#     note: after the new driver
-#     variants:                  # further matrices; each says only what differs
-#       - {images: data/train, workers: [4, 8], pin_memory: true}
-#
-# Every list is an axis, and every combination of the axes is a run.
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ from opdb.bench.visit import SETTLE_S
 from opdb.derive.calibration import (
     FULL_CLOCK_SHARE,
     BoardRecord,
-    Ratings,
     Wave,
     counter_power_w,
     crossing_s,
@@ -331,8 +330,7 @@ def calibrate_board(session: Session) -> BoardCalibration:
             f"the meters of {platform.board.uuid} cannot be tested: {said_by(error)}; free the "
             "GPU for a minute and try again"
         ) from error
-    ratings = Ratings(platform.device.max_clock_hz, platform.device.l2_bytes, SETTLE_S)
-    facts, notes = facts_of(record, ratings)
+    facts, notes = facts_of(record, platform.device)
     notes += [f"{FOREIGN_PROCESS}: {process}" for process in foreign_processes(platform.board.uuid)]
     return BoardCalibration(
         id=new_id(),
@@ -343,7 +341,7 @@ def calibrate_board(session: Session) -> BoardCalibration:
         environment=platform.environment,
         cost_s=time.monotonic() - began_s,
         facts=facts,
-        tests=tests_of(record, ratings),
+        tests=tests_of(record, SETTLE_S),
         notes=tuple(notes),
     )
 
@@ -403,15 +401,13 @@ class _Recording:
         busy.end()
         time.sleep(IDLE_SETTLE_S)
         idle = self._idle()
-        limit, limit_end_s = self._limit()
         return BoardRecord(
             steady=steady,
             off=off,
             step=step,
             squares=squares,
             idle=idle,
-            limit=limit,
-            limit_end_s=limit_end_s,
+            limit=self._limit(),
             rates={"copy_bytes_per_s": copy_rate(self._device), **matmul_rates(self._device)},
             passes=read_passes_s(self._device, self._l2_bytes) if self._l2_bytes else (),
         )
@@ -473,15 +469,13 @@ class _Recording:
         time.sleep(IDLE_S)
         return self._meter.trace(start_s, time.monotonic())
 
-    def _limit(self) -> tuple[Trace, float]:
+    def _limit(self) -> Trace:
         busy = self._timed(square_matmul(HEAVY_SIZE, torch.float16, self._device), calls=2)
         time.sleep(RECOVER_S)
         start_s = time.monotonic()
         busy.keep(LIMIT_S)
         busy.end()
-        end_s = time.monotonic()
-        time.sleep(RECOVER_S)
-        return self._meter.trace(start_s, time.monotonic()), end_s - start_s
+        return self._meter.trace(start_s, time.monotonic())
 
 
 # Loads of known work: matrix products, copies, reads; and how fast a board does them at most.

@@ -64,10 +64,6 @@ class Factor:
         """Half the 95 % interval of the factor, relative: common to all costs that it scales."""
         return t95((self.count or BOARDS) - 1) * self.spread / math.sqrt(self.count or 1)
 
-    @property
-    def half_width_of_one(self) -> float:
-        return math.sqrt(self.count + 1) * self.half_width
-
 
 UNKNOWN_TIME = Factor(1.0, 0.0087, 0)
 UNKNOWN_DYNAMIC_ENERGY = Factor(1.0, 0.0576, 0)
@@ -179,7 +175,8 @@ def _scaled(quantity: Quantity | None, by: Factor, *, positive: bool = True) -> 
         return None
     median, mean, width = quantity.median * by.value, quantity.mean * by.value, quantity.half_width
     if width is not None:
-        width = math.hypot(width * by.value, by.half_width_of_one * abs(mean))
+        of_one = math.sqrt(by.count + 1) * by.half_width  # of the factor of one operator
+        width = math.hypot(width * by.value, of_one * abs(mean))
     return Quantity.around(median, mean, width, quantity.count, positive=positive)
 
 
@@ -278,7 +275,11 @@ def pairs(campaigns: Sequence[Campaign], visits: Sequence[Visit]) -> list[Duplic
     ]
     first = {(cost.configuration, cost.setting): cost for cost in _costs(campaigns, measured)}
     return [
-        _pair(first[key], cost)
+        DuplicatePair(
+            first[key],
+            _difference(first[key].time_s, cost.time_s),
+            _difference(first[key].energy_j, cost.energy_j),
+        )
         for cost in _costs(campaigns, twins)
         if (key := (cost.configuration, cost.setting)) in first
         and first[key].time_s is not None
@@ -299,11 +300,6 @@ def _costs(campaigns: Sequence[Campaign], visits: Iterable[Visit]) -> list[Cost]
         if seen[key] <= VISITS:
             chosen.append(replace(visit, role="measurement"))
     return Deriver(campaigns, chosen).costs({})
-
-
-def _pair(first: Cost, second: Cost) -> DuplicatePair:
-    times = _difference(first.time_s, second.time_s)
-    return DuplicatePair(first, times, _difference(first.energy_j, second.energy_j))
 
 
 def _difference(first: Quantity | None, second: Quantity | None) -> Difference | None:

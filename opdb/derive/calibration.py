@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from opdb.records import MeterTest, Series, Trace
+from opdb.records import Device, MeterTest, Series, Trace
 
 # A board's raw traces and their analysis: periods, mean powers, how samples follow a load.
 #
@@ -49,8 +49,8 @@ class BoardRecord:
 
     `steady` holds traces of one steady load by how the counter was polled ("none": not at all but
     for the ends, "usual", "fast"); `off` is the trace of what runs between the loads of a wave.
-    `limit` begins with a load that reaches the power limit and goes on after its end. `rates` are
-    facts measured as such. `passes` are (bytes, seconds a pass) of reading a buffer over and over.
+    `limit` is that of a load that reaches the power limit. `rates` are facts measured as such.
+    `passes` are (bytes, seconds a pass) of reading a buffer over and over.
     """
 
     steady: Mapping[str, Trace]
@@ -59,18 +59,8 @@ class BoardRecord:
     squares: tuple[Wave, ...]
     idle: Trace
     limit: Trace
-    limit_end_s: float
     rates: Mapping[str, float | None]
     passes: tuple[tuple[float, float], ...]
-
-
-@dataclass(frozen=True)
-class Ratings:
-    """The board's rated figures and the settling time of visits; None where one is not known."""
-
-    max_clock_hz: float | None
-    l2_bytes: int | None
-    settle_s: float
 
 
 def period_s(series: Sequence[tuple[float, float]]) -> float | None:
@@ -117,10 +107,6 @@ def line_through(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return found.slope, found.intercept
 
 
-def highest(series: Series) -> float | None:
-    return max((value for _, value in series), default=None)
-
-
 def best_mean_w(trace: Trace) -> float | None:
     means = (mean_power_w(trace, meter) for meter in POWER_METERS)
     return next((mean for mean in means if mean is not None), None)
@@ -148,20 +134,15 @@ def expected_energy_j(
     return low * (end_s - start_s) + (high - low) * busy_s
 
 
-@dataclass(frozen=True)
-class Rise:
-    """How samples follow a load switched on: when they are half way, and from 10 % to 90 %."""
+def rise_of(record: BoardRecord) -> tuple[float | None, float | None]:
+    """Return how the samples follow a load switched on: the lag until half way, and 10 to 90 %.
 
-    lag_s: float | None
-    response_s: float | None
-
-
-def rise_of(record: BoardRecord) -> Rise:
-    """Return how the samples follow the load that is switched on slowly; None where they do not."""
+    In seconds; None where they do not follow it.
+    """
     high = mean_power_w(record.steady["usual"], "samples")
     low = mean_power_w(record.off, "samples")
     if high is None or low is None or high < STANDS_OUT * low:
-        return Rise(None, None)
+        return None, None
     samples = record.step.trace.power_samples
     lags, responses = [], []
     for start_s, end_s in record.step.on:
@@ -173,7 +154,7 @@ def rise_of(record: BoardRecord) -> Rise:
             lags.append(half - start_s)
         if first is not None and last is not None:
             responses.append(last - first)
-    return Rise(
+    return (
         max(0.0, statistics.median(lags)) if lags else None,
         statistics.median(responses) if len(responses) > len(record.step.on) / 2 else None,
     )
@@ -192,29 +173,23 @@ LEAST_CONTRAST = 1.1
 """By how much reading a byte must take longer beyond the L2, for a step to be seen."""
 
 
-def facts_of(record: BoardRecord, ratings: Ratings) -> tuple[dict[str, float | None], list[str]]:
+def facts_of(record: BoardRecord, device: Device) -> tuple[dict[str, float | None], list[str]]:
     usual = record.steady["usual"]
-    rise = rise_of(record)
-    highest_hz = ratings.max_clock_hz or highest(record.limit.clock_samples)
-    pulled_s, recovered_s = limit_times_s(record.limit, record.limit_end_s, highest_hz)
-    l2_resident, why_not = resident_bytes(record.passes, ratings.l2_bytes)
+    lag_s, response_s = rise_of(record)
+    l2_resident, why_not = resident_bytes(record.passes, device.l2_bytes)
     facts = {
         "sample_period_s": period_s(usual.power_samples),
         "counter_period_s": period_s(usual.counter_edges),
         "instant_period_s": period_s(usual.instant_samples),
-        "sample_lag_s": rise.lag_s,
-        "step_response_10_90_s": rise.response_s,
+        "sample_lag_s": lag_s,
+        "step_response_10_90_s": response_s,
         "base_power_w": best_mean_w(record.idle),
-        "limit_pull_down_s": pulled_s,
-        "limit_recover_s": recovered_s,
-        "limit_power_w": None if pulled_s is None else _late_power_w(record),
+        "limit_power_w": limit_power_w(record.limit, device.max_clock_hz),
         **record.rates,
         "l2_resident_bytes": l2_resident,
     }
     reasons = {
         "instant_period_s": "the driver reports no instant power",
-        "limit_pull_down_s": "the load did not pull the clock down",
-        "limit_recover_s": "the clock was not seen to fall and rise again",
         "limit_power_w": "the load did not pull the clock down",
         "l2_resident_bytes": why_not,
     }
@@ -226,26 +201,16 @@ def facts_of(record: BoardRecord, ratings: Ratings) -> tuple[dict[str, float | N
     return facts, notes
 
 
-def limit_times_s(
-    trace: Trace, end_s: float, highest_hz: float | None
-) -> tuple[float | None, float | None]:
-    """Return how long a load runs until the clock is pulled down, and how long it stays so after.
+def limit_power_w(trace: Trace, highest_hz: float | None) -> float | None:
+    """Return the power (W) at which the limit is kept, of a trace of a load that reaches it.
 
-    `end_s` is when the load ended. None where the clock was not held back, or did not come back.
+    None where the clock was not pulled down.
     """
-    if not highest_hz:
-        return None, None
-    held = [(t, hz < FULL_CLOCK_SHARE * highest_hz) for t, hz in trace.clock_samples]
-    pulled_s = next((t for t, low in held if low and t <= end_s), None)
-    if pulled_s is None:
-        return None, None
-    last_low_s = max(end_s, *(t for t, low in held if low))
-    recovered_s = next((t - end_s for t, _ in held if t > last_low_s), None)
-    return pulled_s, recovered_s
-
-
-def _late_power_w(record: BoardRecord) -> float | None:
-    return best_mean_w(part_of(record.limit, record.limit_end_s / 2, record.limit_end_s))
+    clocks_hz = [hz for _, hz in trace.clock_samples]
+    highest_hz = highest_hz or max(clocks_hz, default=0.0)
+    if all(hz >= FULL_CLOCK_SHARE * highest_hz for hz in clocks_hz):
+        return None
+    return best_mean_w(part_of(trace, trace.duration_s / 2, trace.duration_s))
 
 
 def resident_bytes(
@@ -301,21 +266,19 @@ one that lasts; instant power, which looks a part of the time, lay 22 and 35 % o
 IN_STEP = 0.05
 """A wave whose period is this near the driver's tick is in step with it."""
 
-STABLE_BOUND = 0.02
-"""Limit on how far the two halves of the base power's window may lie apart."""
-
 MIN_SAMPLES = 10
 
 
-def tests_of(record: BoardRecord, ratings: Ratings) -> tuple[MeterTest, ...]:
-    """Return every test of the board's meters, passed, failed, or why it could not be made."""
+def tests_of(record: BoardRecord, settle_s: float) -> tuple[MeterTest, ...]:
+    """Return every test of the board's meters, passed, failed, or why it could not be made.
+
+    Before a visit the device settles for `settle_s`.
+    """
     return (
         *steady_tests(record.steady["usual"]),
         polling_test(record.steady),
         *(square_test(record, meter) for meter in METERS),
-        step_test(record, ratings.settle_s),
-        base_power_test(record.idle),
-        idle_clock_test(record.idle, ratings.max_clock_hz),
+        step_test(record, settle_s),
     )
 
 
@@ -431,7 +394,7 @@ def square_test(record: BoardRecord, meter: str) -> MeterTest:
         return _not_made(name, f"{CALLED[meter]} does not tell the load from its absence")
     ratios = {}
     for wave in record.squares:
-        ratio = _wave_ratio(wave, meter, rise_of(record), (low, high))
+        ratio = _wave_ratio(wave, meter, rise_of(record)[0], (low, high))
         if ratio is not None:
             ratios[wave.period_s] = ratio - 1
     tick_s = period_s(record.steady["usual"].power_samples)
@@ -449,7 +412,9 @@ def square_test(record: BoardRecord, meter: str) -> MeterTest:
     return MeterTest(name, worst <= SQUARE_BOUND, worst, SQUARE_BOUND, words)
 
 
-def _wave_ratio(wave: Wave, meter: str, rise: Rise, levels_w: tuple[float, float]) -> float | None:
+def _wave_ratio(
+    wave: Wave, meter: str, lag_s: float | None, levels_w: tuple[float, float]
+) -> float | None:
     """Return seen over expected power of one wave, over the time that the meter covers."""
     start_s, end_s = wave.on[0][0], wave.on[-1][1]
     if meter == "counter":
@@ -463,7 +428,7 @@ def _wave_ratio(wave: Wave, meter: str, rise: Rise, levels_w: tuple[float, float
     if meter == "samples":
         # A sample shows the tick around the moment that its lag leads back to.
         half_s = (period_s(samples) or 0.0) / 2
-        moved = [(t - (rise.lag_s or 0.0), w) for t, w in samples]
+        moved = [(t - (lag_s or 0.0), w) for t, w in samples]
         kept = [(t, w) for t, w in moved if start_s <= t - half_s and t + half_s <= end_s]
         if kept:
             start_s, end_s = kept[0][0] - half_s, kept[-1][0] + half_s
@@ -479,7 +444,7 @@ def step_test(record: BoardRecord, settle_s: float) -> MeterTest:
     name = "samples: step"
     if len(record.step.trace.power_samples) < MIN_SAMPLES:
         return _not_made(name, "the driver gave no samples")
-    response_s = rise_of(record).response_s
+    _, response_s = rise_of(record)
     if response_s is None:
         words = "the samples do not follow a load that is switched on and off"
         return MeterTest(name, False, None, settle_s, words)
@@ -488,39 +453,6 @@ def step_test(record: BoardRecord, settle_s: float) -> MeterTest:
         f"ms; a visit lets them settle for {1e3 * settle_s:.0f} ms"
     )
     return MeterTest(name, response_s <= settle_s, response_s, settle_s, words)
-
-
-# No load
-
-
-def base_power_test(idle: Trace) -> MeterTest:
-    name = "board: base power"
-    halves = [
-        best_mean_w(part_of(idle, share * idle.duration_s, (share + 0.5) * idle.duration_s))
-        for share in (0.0, 0.5)
-    ]
-    if halves[0] is None or halves[1] is None:
-        return _not_made(name, "no meter saw enough of the board at rest")
-    apart = halves[1] / halves[0] - 1
-    words = (
-        f"with nothing running the board draws {halves[0]:.1f} W and, {idle.duration_s / 2:.1f} s "
-        f"later, {halves[1]:.1f} W: {_percent(apart)}"
-    )
-    return MeterTest(name, abs(apart) <= STABLE_BOUND, abs(apart), STABLE_BOUND, words)
-
-
-def idle_clock_test(idle: Trace, max_clock_hz: float | None) -> MeterTest:
-    """Look whether the clock stays up while a context is open and nothing runs."""
-    name = "board: clock at rest"
-    if not max_clock_hz or not idle.clock_samples:
-        return _not_made(name, "the driver does not report the clock")
-    lowest = min(hz for _, hz in idle.clock_samples)
-    words = (
-        f"with a context open and nothing running the clock is at {lowest / 1e6:.0f} of "
-        f"{max_clock_hz / 1e6:.0f} MHz or more; base power is meant with clocks up"
-    )
-    share = lowest / max_clock_hz
-    return MeterTest(name, share >= FULL_CLOCK_SHARE, share, FULL_CLOCK_SHARE, words)
 
 
 def _not_made(name: str, why: str) -> MeterTest:

@@ -141,27 +141,36 @@ def _check(name: str, other: float | None, mean: float) -> list[str]:
     return [f"power: {name} and samples differ by {100 * (other / mean - 1):+.1f} %"]
 
 
-def _dynamic_j(stretch: Stretch, call_s: float, base_power_w: float | None) -> float | None:
+def _dynamic_j(stretch: Stretch, typical: Typical, base_power_w: float | None) -> float | None:
     """Return one call's energy above base power: (P - P_base) · t / busy share."""
     power = stretch_power_w(stretch)
     if power is None or base_power_w is None:
         return None
-    return (power - base_power_w) * call_s / stretch.busy_share
+    return (power - base_power_w) * typical(call_times_s(stretch)) / stretch.busy_share
 
 
 def no_time(visit: Visit, typical: Typical = three_sigma_mean) -> str | None:
     """Return in words why a good visit gives no time above 0; None where it gives one."""
     if visit.outcome != "ok" or visit.stretch is None:
         return None
-    return None if _call_s(visit, visit.stretch, typical) > 0 else NO_TIME
+    time_s, _, _ = _times_s(visit, visit.stretch, typical)
+    return None if time_s > 0 else NO_TIME
 
 
-def _call_s(visit: Visit, stretch: Stretch, typical: Typical) -> float:
-    """Return the time of one call (seconds), less what restoring takes; it may be 0 or less."""
-    if visit.neighbours is not None:
-        return statistics.median(times_among_neighbours_s(visit.neighbours))
+def _times_s(
+    visit: Visit, stretch: Stretch, typical: Typical
+) -> tuple[float, float, Sequence[float]]:
+    """Return the time of one call, that in replays of it alone, and single times (seconds).
+
+    They are less what restoring takes, and may be 0 or less.
+    """
     restore_s = 0.0 if visit.restore is None else typical(call_times_s(visit.restore))
-    return typical(call_times_s(stretch)) - restore_s
+    times = call_times_s(stretch)
+    replay_s = typical(times) - restore_s
+    if visit.neighbours is None:
+        return replay_s, replay_s, [t - restore_s for t in times]
+    times = times_among_neighbours_s(visit.neighbours)
+    return statistics.median(times), replay_s, times
 
 
 def visit_cost(
@@ -177,24 +186,16 @@ def visit_cost(
         return None
     if visit.stretch is None:
         return VisitCost(0.0, 0.0, (0.0,), 0.0, 0.0, 0.0, None, None, visit.flags)
-    if no_time(visit, typical):
+    time_s, replay_s, times = _times_s(visit, visit.stretch, typical)
+    if time_s <= 0:
         return None
     base = calibration.base_power_w
-    times = call_times_s(visit.stretch)
-    time_s = typical(times)
-    dynamic = _dynamic_j(visit.stretch, time_s, base)
+    dynamic = _dynamic_j(visit.stretch, typical, base)
     flags = [*visit.flags, *stretch_flags(visit.stretch)]
     if visit.restore is not None:
-        restore_s = typical(call_times_s(visit.restore))
-        restoring = _dynamic_j(visit.restore, restore_s, base)
-        time_s -= restore_s
-        times = [t - restore_s for t in times]
+        restoring = _dynamic_j(visit.restore, typical, base)
         dynamic = None if dynamic is None or restoring is None else dynamic - restoring
         flags += stretch_flags(visit.restore)
-    replay_s = time_s
-    if visit.neighbours is not None:
-        times = times_among_neighbours_s(visit.neighbours)
-        time_s = statistics.median(times)
     energy = None if dynamic is None or base is None else dynamic + base * time_s
     if energy is not None and energy <= 0:
         dynamic = energy = None
@@ -458,31 +459,29 @@ def host_quantities(visits: Iterable[HostVisit]) -> dict[str, dict[Form, Quantit
     for call, all_times in seen.items():
         groups = [times_s for times_s in quiet.get(call, ()) if any(times_s)]
         configuration, form = call
-        joined[configuration][form] = _quiet(groups, all_times) if groups else _of_visits(all_times)
+        if groups:
+            times = [s for each in all_times if len(each) >= LEAST_BLOCKS for s in each]
+            quantity = _calm(groups, statistics.fmean, statistics.fmean, times)
+        else:
+            quantity = _calm(all_times, statistics.median, three_sigma_mean)
+        joined[configuration][form] = quantity
     return dict(joined)
 
 
-def _of_visits(all_times: Sequence[tuple[float, ...]]) -> Quantity:
-    calm = _calm(all_times, statistics.median)
-    times = [s for each in calm for s in each]
-    width = half_width(times, None)
-    mean = statistics.fmean(map(three_sigma_mean, calm))
-    return Quantity.around(statistics.median(times), mean, width, len(times))
+def _calm(
+    some: Sequence[tuple[float, ...]], typical: Typical, mean: Typical, times: Sequence[float] = ()
+) -> Quantity:
+    """Join times without those that are typically much longer than the shortest.
 
-
-def _quiet(groups: Sequence[tuple[float, ...]], all_times: Sequence[tuple[float, ...]]) -> Quantity:
-    calm = _calm(groups, statistics.fmean)
-    quiet = [s for each in calm for s in each]
-    width = half_width(quiet, None)
-    times = [s for each in all_times if len(each) >= LEAST_BLOCKS for s in each]
-    mean = statistics.fmean(map(statistics.fmean, calm))
-    return Quantity.around(statistics.median(times), mean, width, len(times))
-
-
-def _calm(all_times: Sequence[tuple[float, ...]], typical: Typical) -> list[tuple[float, ...]]:
-    """Leave out times that are typically much longer than the shortest."""
-    fastest_s = min(map(typical, all_times))
-    return [times for times in all_times if typical(times) <= fastest_s * (1 + HELD_UP)]
+    The median is that of `times`, where they are given.
+    """
+    fastest_s = min(map(typical, some))
+    calm = [each for each in some if typical(each) <= fastest_s * (1 + HELD_UP)]
+    counted = [s for each in calm for s in each]
+    times, width = times or counted, half_width(counted, None)
+    return Quantity.around(
+        statistics.median(times), statistics.fmean(map(mean, calm)), width, len(times)
+    )
 
 
 def cost_in(costs: Sequence[Cost], setting: str) -> Cost | None:
@@ -536,11 +535,8 @@ COUNTED: tuple[Role, ...] = ("measurement", "duplicate")
 def rejection(flags: Iterable[str], device: Device) -> str | None:
     """Return in words why a visit with these flags is worthless; None where it is not."""
     prefixes = tuple(REASONS) if device.type == "cuda" else ON_A_PROCESSOR
-    for flag in flags:
-        for prefix in prefixes:
-            if flag.startswith(prefix):
-                return REASONS[prefix]
-    return None
+    found = (REASONS[each] for flag in flags for each in prefixes if flag.startswith(each))
+    return next(found, None)
 
 
 # Drift of a board during a campaign, by the anchors measured about once a minute.
@@ -560,7 +556,6 @@ class AnchorDrift:
     """
 
     visit: str
-    configuration: str
     started_at: str
     time: float
     power: float | None
@@ -589,7 +584,6 @@ def _against_median(same: Sequence[tuple[Visit, VisitCost]]) -> list[AnchorDrift
     return [
         AnchorDrift(
             visit.id,
-            visit.configuration,
             visit.started_at,
             cost.time_s / time_s - 1,
             None if cost.power_w is None or power_w is None else cost.power_w / power_w - 1,

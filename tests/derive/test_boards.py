@@ -124,7 +124,9 @@ def test_intervals_of_factors_hold_as_often_as_stated(anchors: int) -> None:
         assert found is not None
         off = math.log(found.value) - 0.1
         inside += abs(off) <= found.half_width
-        inside_one += abs(off - random.gauss(0, 0.02)) <= found.half_width_of_one
+        inside_one += (
+            abs(off - random.gauss(0, 0.02)) <= math.sqrt(found.count + 1) * found.half_width
+        )
     assert inside / trials == pytest.approx(0.95, abs=0.015)
     assert inside_one / trials == pytest.approx(0.95, abs=0.015)
 

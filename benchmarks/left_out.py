@@ -62,7 +62,7 @@ from opdb.errors import InputError, OpdbError
 from opdb.estimates.__main__ import examples_with_users, first_word, learn, trained, works_of
 from opdb.estimates.estimator import ESTIMATED, from_document
 from opdb.estimates.features import Features, features, roofline
-from opdb.estimates.training import Example, PointsLeftOut, errors_of, usable
+from opdb.estimates.training import Example, PointsLeftOut, errors_of, usable, widened
 from opdb.predict.compose import compose_pass, inputs_in_pass
 from opdb.predict.generation import Interpolated
 from opdb.predict.predictor import PLAIN_MODES, Answer, Predictor, predictor_for
@@ -407,7 +407,8 @@ def of_families(store: Store, predictor: Predictor) -> dict[str, Any]:
     found: list[tuple[float, Answer]] = []
     for word, workloads in sorted(graphs.items()):
         out = rest.of(word)
-        sums = errors.without(word).given_to(estimator).sums
+        others = [[each for each in some if each.family != word] for some in errors]
+        sums = widened(estimator, *others).sums
         estimates = replace(rest.estimates(out), sums=sums)
         for workload in workloads:
             whole = predictor.answer(workload, "graph").prediction
@@ -570,7 +571,6 @@ def groups(operators: Sequence[Operator]) -> list[Group]:
 
 
 def of_boards(database: Path, full: Predictor, boards: Sequence[str]) -> dict[str, Any]:
-    """Return each group of operators and each graph, and what these come to."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rest.sqlite")
         without(database, boards, path)

@@ -51,7 +51,7 @@ from opdb.records import BoardCalibration, Calibration, Campaign, Trace, positiv
 from opdb.store import Store
 
 if TYPE_CHECKING:
-    from opdb.meters.nvml import NvmlMeter, Polling
+    from opdb.meters.nvml import NvmlMeter
 
 
 WARM_UP_S = 4.0
@@ -246,10 +246,7 @@ def container_time_s() -> float:
 
 BOARD_WARM_UP_S = 3.0
 SETTLE_LOAD_S = 0.5
-EDGE_S = 0.45
-"""The counter is read as usual for so long at both ends of a steady load, to see its edges."""
-
-STEADY_S = 3.0
+STEADY_S = 4.0
 STEP_PERIOD_S = 0.5
 BOARD_STEP_CYCLES = 8
 SQUARE_PERIODS_S = (0.010, 0.020, 0.025, 0.050, 0.100, 0.130)
@@ -386,14 +383,13 @@ class _Recording:
             return self._record()
         finally:
             torch.cuda.synchronize()
-            self._meter.watch("usual")
+            self._meter.watch_instant(False)
 
     def _record(self) -> BoardRecord:
         busy = self._timed(square_matmul(WORK_SIZE, torch.float32, self._device))
         busy.keep(BOARD_WARM_UP_S)
-        polled: tuple[Polling, ...] = ("usual", "none", "fast")
-        steady: dict[str, Trace] = {how: self._steady(busy, how) for how in polled}
-        self._meter.watch("usual", instant=True)
+        self._meter.watch_instant(True)
+        steady = self._steady(busy)
         off = self._off()
         step = self._wave(busy, STEP_PERIOD_S, BOARD_STEP_CYCLES * STEP_PERIOD_S)
         squares = tuple(self._wave(busy, period_s, SQUARE_S) for period_s in SQUARE_PERIODS_S)
@@ -416,15 +412,10 @@ class _Recording:
         work()
         return _Busy(work, mean_time_s(work, self._clock, calls))
 
-    def _steady(self, busy: _Busy, polling: Polling) -> Trace:
-        self._meter.watch("usual", instant=True)
+    def _steady(self, busy: _Busy) -> Trace:
         busy.keep(SETTLE_LOAD_S)
         start_s = time.monotonic()
-        busy.keep(EDGE_S)
-        self._meter.watch(polling, instant=True)
         busy.keep(STEADY_S)
-        self._meter.watch("usual", instant=True)
-        busy.keep(EDGE_S)
         return self._meter.trace(start_s, time.monotonic())
 
     def _rest(self, seconds: float) -> None:

@@ -143,7 +143,6 @@ STEPS: Table[Json] = Table(
     _member("what", "what"),
     _member("gain_per_gpu_second", "gain/s", 3),
     _member("gpu_seconds"),
-    Column("models", itemgetter("models"), "models", text=lambda row: len(row["models"])),
     _member("until_gpu_seconds", "GPU-s", 1),
 )
 """A configuration to measure, and the GPU-seconds up to its end."""
@@ -159,7 +158,6 @@ def _steps(found: lazy.survey.Planned) -> list[Json]:
             "what": in_words(known.configurations[step.key]),
             "gain_per_gpu_second": step.gain,
             "gpu_seconds": step.seconds,
-            "models": known.models_of[step.key],
             "until_gpu_seconds": end_s,
         }
         for step, end_s in zip(found.steps, until_s, strict=True)
@@ -187,7 +185,6 @@ PLANNED: Table[lazy.survey.PlannedWorkload] = Table(
 def _survey_document(known: lazy.survey.Survey) -> dict[str, Json]:
     return {
         "configurations": len(known.configurations),
-        "shared": known.shared,
         "measured": len(known.costs),
         "pending": len(known.pending),
         "gpu_seconds_rest_on": _rests_on(known),
@@ -237,7 +234,7 @@ def _plan(found: lazy.survey.Planned, errors: Sequence[OpdbError] = ()) -> Measu
     }
     parts: list[str | Rows[Any]] = [
         f"{plural(models, 'model')}, {plural(len(known.workloads), 'workload')}, on {known.device}:"
-        f" {len(known.configurations)} configurations, {known.shared} in more than one model; "
+        f" {len(known.configurations)} configurations; "
         f"{len(known.costs)} measured, {len(known.pending)} pending, {len(known.failed)} failed",
         f"to the target {found.target:g}: {len(found.steps) + len(found.beyond)} configurations, "
         f"{found.gpu_seconds + beyond_s:.0f} GPU-seconds; {len(found.beyond)} of them beyond those "

@@ -47,13 +47,12 @@ class Wave:
 class BoardRecord:
     """Everything that is recorded of one board, raw.
 
-    `steady` holds traces of one steady load by how the counter was polled ("none": not at all but
-    for the ends, "usual", "fast"); `off` is the trace of what runs between the loads of a wave.
+    `steady` is the trace of a steady load, `off` that of what runs between the loads of a wave.
     `limit` is that of a load that reaches the power limit. `rates` are facts measured as such.
     `passes` are (bytes, seconds a pass) of reading a buffer over and over.
     """
 
-    steady: Mapping[str, Trace]
+    steady: Trace
     off: Trace
     step: Wave
     squares: tuple[Wave, ...]
@@ -139,7 +138,7 @@ def rise_of(record: BoardRecord) -> tuple[float | None, float | None]:
 
     In seconds; None where they do not follow it.
     """
-    high = mean_power_w(record.steady["usual"], "samples")
+    high = mean_power_w(record.steady, "samples")
     low = mean_power_w(record.off, "samples")
     if high is None or low is None or high < STANDS_OUT * low:
         return None, None
@@ -174,13 +173,13 @@ LEAST_CONTRAST = 1.1
 
 
 def facts_of(record: BoardRecord, device: Device) -> tuple[dict[str, float | None], list[str]]:
-    usual = record.steady["usual"]
+    steady = record.steady
     lag_s, response_s = rise_of(record)
     l2_resident, why_not = resident_bytes(record.passes, device.l2_bytes)
     facts = {
-        "sample_period_s": period_s(usual.power_samples),
-        "counter_period_s": period_s(usual.counter_edges),
-        "instant_period_s": period_s(usual.instant_samples),
+        "sample_period_s": period_s(steady.power_samples),
+        "counter_period_s": period_s(steady.counter_edges),
+        "instant_period_s": period_s(steady.instant_samples),
         "sample_lag_s": lag_s,
         "step_response_10_90_s": response_s,
         "base_power_w": best_mean_w(record.idle),
@@ -252,8 +251,7 @@ CALLED = {
     "instant": "the instant power",
 }
 STEADY_BOUND = 0.02
-"""Limit on how far a meter may lie from the middle one on a steady load, and a counter that is
-polled from one that is not."""
+"""Limit on how far a meter may lie from the middle one on a steady load."""
 
 SQUARE_BOUND = 0.1
 """Limit on how far a meter's mean over a load switched on and off may lie from what its two levels
@@ -275,8 +273,7 @@ def tests_of(record: BoardRecord, settle_s: float) -> tuple[MeterTest, ...]:
     Before a visit the device settles for `settle_s`.
     """
     return (
-        *steady_tests(record.steady["usual"]),
-        polling_test(record.steady),
+        *steady_tests(record.steady),
         *(square_test(record, meter) for meter in METERS),
         step_test(record, settle_s),
     )
@@ -347,34 +344,6 @@ def _steady_test(
     return MeterTest(name, abs(apart) <= STEADY_BOUND, abs(apart), STEADY_BOUND, words)
 
 
-def polling_test(steady: Mapping[str, Trace]) -> MeterTest:
-    """Compare the counter read often with the counter left alone, each against the samples.
-
-    Some boards under-count when they are read fast (up to 95 % on an RTX 4090, arXiv 2312.02741).
-    """
-    name = "counter: polling"
-    alone = _against_samples(steady["none"])
-    if alone is None:
-        return _not_made(name, "the energy counter gave too few edges when it was left alone")
-    apart = {}
-    for how in ("usual", "fast"):
-        seen = _against_samples(steady[how])
-        apart[how] = (0.0 if seen is None else seen / alone) - 1
-    worst = max(map(abs, apart.values()))
-    words = (
-        "against the counter left alone, reading it every few milliseconds changes its power by "
-        f"{_percent(apart['usual'])}, back to back by {_percent(apart['fast'])}"
-    )
-    return MeterTest(name, worst <= STEADY_BOUND, worst, STEADY_BOUND, words)
-
-
-def _against_samples(trace: Trace) -> float | None:
-    counter, samples = (mean_power_w(trace, meter) for meter in ("counter", "samples"))
-    if not counter:
-        return None
-    return counter / samples if samples else counter
-
-
 # A load switched on and off
 
 
@@ -386,7 +355,7 @@ def square_test(record: BoardRecord, meter: str) -> MeterTest:
     same phase, so no mean of samples is right there: it is reported, and decides nothing.
     """
     name = f"{meter}: square wave"
-    high = mean_power_w(record.steady["usual"], meter)
+    high = mean_power_w(record.steady, meter)
     low = mean_power_w(record.off, meter)
     if high is None or low is None:
         return _not_made(name, f"{CALLED[meter]} gave no level to compare with")
@@ -397,7 +366,7 @@ def square_test(record: BoardRecord, meter: str) -> MeterTest:
         ratio = _wave_ratio(wave, meter, rise_of(record)[0], (low, high))
         if ratio is not None:
             ratios[wave.period_s] = ratio - 1
-    tick_s = period_s(record.steady["usual"].power_samples)
+    tick_s = period_s(record.steady.power_samples)
     in_step = {p: ratios.pop(p) for p in list(ratios) if tick_s and abs(p / tick_s - 1) <= IN_STEP}
     if not ratios:
         return _not_made(name, f"{CALLED[meter]} saw too little of any wave")

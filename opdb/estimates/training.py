@@ -562,25 +562,13 @@ class SumError:
     deviation: float
 
 
-@dataclass(frozen=True)
-class SumErrors:
-    """The errors of sums of times, and of energies (base power's too)."""
-
-    times: tuple[SumError, ...]
-    energies: tuple[SumError, ...]
-
-    def without(self, family: str) -> SumErrors:
-        times, energies = (
-            tuple(each for each in errors if each.family != family)
-            for errors in (self.times, self.energies)
-        )
-        return SumErrors(times, energies)
-
-    def given_to(self, estimator: Estimator) -> Estimator:
-        """Return an estimator with the widths that these errors say, where they say any."""
-        before, time, energy = estimator.sums, width_of(self.times), width_of(self.energies)
-        sums = replace(before, time=time or before.time, energy=energy or before.energy)
-        return replace(estimator, sums=sums)
+def widened(
+    estimator: Estimator, times: Sequence[SumError], energies: Sequence[SumError]
+) -> Estimator:
+    """Return an estimator with the widths of sums that errors say, where they say any."""
+    before, time, energy = estimator.sums, width_of(times), width_of(energies)
+    sums = Widths(time=time or before.time, energy=energy or before.energy)
+    return replace(estimator, sums=sums)
 
 
 def calibrated(
@@ -594,7 +582,7 @@ def calibrated(
     `base_w` is the base power of its board (watts; None: not known).
     """
     rest = PointsLeftOut(estimator, examples)
-    return errors_of(rest, examples, works, base_w).given_to(estimator)
+    return widened(estimator, *errors_of(rest, examples, works, base_w))
 
 
 def errors_of(
@@ -602,13 +590,17 @@ def errors_of(
     examples: Sequence[Example],
     works: Iterable[CountedWork],
     base_w: float | None,
-) -> SumErrors:
-    """Return what the sums over what each workload's family alone calls err by."""
+) -> tuple[list[SumError], list[SumError]]:
+    """Return what the sums over what each workload's family alone calls err by.
+
+    They are those of times, and of energies (base power's too).
+    """
     costs = {e.configuration.key: e.cost for e in examples if e.cost.time_s is not None}
     by_family: dict[str, list[CountedWork]] = defaultdict(list)
     for work in works:
         by_family[work.family].append(work)
-    times, energies = [], []
+    times: list[SumError] = []
+    energies: list[SumError] = []
     for family, of_family in sorted(by_family.items()):
         estimates = rest.estimates(rest.of(family))
         for work in of_family:
@@ -622,7 +614,7 @@ def errors_of(
             if base_w is not None and found.energy_j is not None:
                 own_j = _sum_j(own, costs, base_w)
                 energies += _error(family, found.energy_j, own_j, found.deviation)
-    return SumErrors(tuple(times), tuple(energies))
+    return times, energies
 
 
 def _sum_s(counts: Mapping[str, int], costs: Mapping[str, Cost]) -> float:

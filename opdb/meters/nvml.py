@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import pynvml
 
@@ -232,7 +232,6 @@ def foreign_processes(uuid: str) -> list[str]:
 
 # Power of one board over a window of time, asked of a recorder in a process of its own.
 
-Polling: TypeAlias = Literal["usual", "fast", "none"]
 """How often the counter is read: every few milliseconds, back to back, not at all."""
 
 ANSWERED_WITHIN_S = 60.0
@@ -295,9 +294,8 @@ class NvmlMeter:
             reason=None if answer["power"] else "the driver gave no power sample in the window",
         )
 
-    def watch(self, polling: Polling = "usual", *, instant: bool = False) -> None:
-        """Read the counter this often from now on and, where asked, the instant power as well."""
-        self._ask({"watch": [polling, instant]})
+    def watch_instant(self, on: bool) -> None:
+        self._ask({"watch_instant": on})
 
     def trace(self, start_s: float, end_s: float) -> Trace:
         """Return all that was recorded from `start_s` to `end_s` (monotonic seconds)."""
@@ -341,17 +339,11 @@ class PowerRecorder:
         self.counter: deque[tuple[float, float]] = deque()
         self.clock: deque[tuple[float, float, int]] = deque()
         self.instant: deque[tuple[float, float]] = deque()
-        self.polling: Polling = "usual"
         self.watches_instant = False
 
-    @property
-    def pause_s(self) -> float:
-        return 0.0 if self.polling == "fast" else POLL_PERIOD_S
-
     def poll(self) -> None:
-        if self.polling != "none":
-            counter = optional("nvmlDeviceGetTotalEnergyConsumption", self.handle)
-            keep_change(self.counter, scaled(counter, MILLI))
+        counter = optional("nvmlDeviceGetTotalEnergyConsumption", self.handle)
+        keep_change(self.counter, scaled(counter, MILLI))
         if self.watches_instant:
             keep_change(self.instant, instant_power_w(self.handle))
         now = time.monotonic()
@@ -375,7 +367,7 @@ class PowerRecorder:
             return self.answer(*request["window"])
         if "trace" in request:
             return self.trace(*request["trace"])
-        self.polling, self.watches_instant = request["watch"]
+        self.watches_instant = request["watch_instant"]
         return {}
 
     def trace(self, start_s: float, end_s: float) -> dict[str, Any]:
@@ -413,7 +405,7 @@ class PowerRecorder:
         print(json.dumps({"ready": True}), flush=True)
         while True:
             self.poll()
-            readable, _, _ = select.select([sys.stdin], [], [], self.pause_s)
+            readable, _, _ = select.select([sys.stdin], [], [], POLL_PERIOD_S)
             if readable:
                 line = sys.stdin.readline()
                 if not line:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 
 from opdb.bench.model import model_work
 from opdb.bench.plan import BenchRequest
 from opdb.bench.run import Budget, bench
 from opdb.bench.session import Platform, current_settings, detect
 from opdb.errors import CannotMeasureError, InputError
-from opdb.plan.survey import Survey, SurveyStep, run_seconds, survey
+from opdb.plan.survey import Survey, run_seconds, survey
 from opdb.predict.predictor import Answer, Predictor, predictor_for
 from opdb.progress import Display
 from opdb.records import Cost, Mode, Workload
@@ -22,18 +20,8 @@ from opdb.spec import ModelSpec
 from opdb.store import Store, take_in
 from opdb.units import plural
 
-FIRST_SLICE_S = 40.0
-"""GPU-seconds of operators that are benched before sizes are estimated anew."""
-
-SLICE_GROWTH = 2.0
-"""How much longer each slice is than the last: a slice costs a calibration and anchors."""
-
 FRUITLESS = "visited, and no usable time came of it"
 ELSEWHERE = "another process is at it"
-
-CAMPAIGN_S = 11.0
-"""Seconds until a campaign on a GPU has calibrated and makes its first visit, seen on an H200; a
-budget with less left buys nothing more."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +121,6 @@ class _Build:
         self._board = platform.board.uuid
         self._policy = ModelPolicy((platform.device.slug,), (self._board,))
         self._drawn = drawn_by_lot(jobs, request.runs)
-        self._begin_s = CAMPAIGN_S if platform.device.type == "cuda" else 0.0
         self._tried: set[str] = set()
         self._elsewhere: set[str] = set()
         self._time = Budget(request.gpu_seconds)
@@ -176,21 +163,21 @@ class _Build:
         return f"the GPU-seconds given, {self._request.gpu_seconds:g}, are up"
 
     def _bench(self) -> bool:
-        """Bench slice by slice until the target is covered; False when the time was up first."""
+        """Bench what a plan says until the target is covered; False when the time was up first.
+
+        Costs may differ from what the plan took them for, so that another one follows.
+        """
         goals = dict.fromkeys((job.workload.key for job in self._jobs), self._request.target)
-        slice_s = FIRST_SLICE_S
         while True:
             known = self._survey()
             steps = known.plan(goals, self._request.significance)
             if not steps:
                 return True
-            if self._is_short_of(self._begin_s):
+            if self._is_short_of(0.0):
                 self.built.stopped = self._time_is_up
                 return False
-            some = _first_of(steps, slice_s)
-            slice_s *= SLICE_GROWTH
             try:
-                self._bench_slice(some, len(steps))
+                self._bench_all([step.key for step in steps])
             except CannotMeasureError as error:
                 # Where many fail in a row, that is kept, and others are left to measure; a device
                 # that is gone lets nothing new be kept.
@@ -198,10 +185,8 @@ class _Build:
                     raise
                 self._display.note(str(error))
 
-    def _bench_slice(self, steps: Sequence[SurveyStep], of: int) -> None:
-        everything = plural(of, "configuration")
-        self._display.note(f"bench: the next {len(steps)} of {everything} to the target")
-        keys = [step.key for step in steps]
+    def _bench_all(self, keys: Sequence[str]) -> None:
+        self._display.note(f"bench: {plural(len(keys), 'configuration')} to the target")
         request = BenchRequest(
             device=self._device,
             max_s=self._time.left_s,
@@ -223,7 +208,7 @@ class _Build:
         lacking = work.pending(self._store, [self._spec(job) for job in self._drawn])
         usual_s = run_seconds(self._store, self._platform.device.slug, self._request.mode)
         made = 0
-        if lacking and not self._is_short_of(self._begin_s + usual_s):
+        if lacking and not self._is_short_of(usual_s):
             with self._display.progress(len(lacking), "measure") as shown:
                 for _ in work.run(self._store, lacking, self._device, shown):
                     made += 1
@@ -231,7 +216,7 @@ class _Build:
                         break
         self.built.runs = made
         late = len(lacking) - made
-        if late and self._is_short_of(usual_s if made else self._begin_s + usual_s):
+        if late and self._is_short_of(usual_s):
             self.built.stopped = f"{self._time_is_up}; not run: {plural(late, 'model')}"
 
     def _spec(self, job: BuildModel) -> ModelRunSpec:
@@ -274,9 +259,3 @@ def drawn_by_lot(jobs: Sequence[BuildModel], runs: int | None) -> list[BuildMode
     that is measured bears on the draw, and the same build draws the same models again.
     """
     return list(jobs) if runs is None else sorted(jobs, key=lambda job: job.ran)[:runs]
-
-
-def _first_of(steps: Sequence[SurveyStep], seconds: float) -> list[SurveyStep]:
-    """Return the first steps, one at least, that together cost no more than so much."""
-    until_s = list(accumulate(step.seconds for step in steps))
-    return list(steps[: max(1, bisect_right(until_s, seconds))])

@@ -278,18 +278,6 @@ class Survey:
         return configurations_of(self.workloads)
 
     @cached_property
-    def models_of(self) -> dict[str, list[str]]:
-        found: dict[str, dict[str, None]] = defaultdict(dict)
-        for workload in self.workloads:
-            for key in self.counts[workload.key]:
-                found[key][workload.name] = None
-        return {key: list(names) for key, names in found.items()}
-
-    @property
-    def shared(self) -> int:
-        return sum(len(names) > 1 for names in self.models_of.values())
-
-    @cached_property
     def pending(self) -> list[str]:
         """The configurations (keys) to bench that are neither measured nor known to fail."""
         settled = self.costs.keys() | self.failed.keys()

@@ -23,7 +23,7 @@ from tests.store import samples
 TRACE = Path(__file__).parents[1] / "data" / "h200_trace.json"
 BOARD = samples.campaign().board
 FAILED = MeterTest("samples: step", False, 0.3, 0.08, "the samples are slow")
-PASSED = MeterTest("counter: polling", True, 0.003, 0.02, "the counter is left alone")
+PASSED = MeterTest("counter: steady load", True, 0.003, 0.02, "the counter is right")
 
 
 def calibration(identity: str, **changes: object) -> BoardCalibration:
@@ -90,10 +90,10 @@ class Watched:
     """A meter that keeps what it is told to watch, and whose traces are empty."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, bool]] = []
+        self.told: list[bool] = []
 
-    def watch(self, polling: str = "usual", *, instant: bool = False) -> None:
-        self.told.append((polling, instant))
+    def watch_instant(self, on: bool) -> None:
+        self.told.append(on)
 
     def trace(self, start_s: float, end_s: float) -> Trace:
         return Trace(end_s - start_s)
@@ -134,7 +134,7 @@ class Virtual:
 def recording(gpu: Session, monkeypatch: pytest.MonkeyPatch) -> board._Recording:
     """A recording whose loads take virtual time, each a moment."""
     virtual = Virtual()
-    for name in ("SETTLE_LOAD_S", "EDGE_S", "STEADY_S", "OFF_S", "IDLE_SETTLE_S"):
+    for name in ("SETTLE_LOAD_S", "STEADY_S", "OFF_S", "IDLE_SETTLE_S"):
         monkeypatch.setattr(board, name, 0.002)
     monkeypatch.setattr(board, "BOARD_WARM_UP_S", 0.002)
     for name in ("IDLE_S", "LIMIT_S", "RECOVER_S", "AHEAD_S", "STEP_PERIOD_S"):
@@ -166,6 +166,6 @@ def test_waves_tell_when_the_load_was_on(recording: board._Recording) -> None:
         assert rests_s == pytest.approx([half_s] * len(wave.on), abs=10 * Virtual.READ_S)
         loads_s = [off - on for on, off in wave.on]
         assert loads_s == pytest.approx([half_s] * len(wave.on), abs=Virtual.WORK_S)
-    assert 0 < record.limit_end_s < record.limit.duration_s
+    assert record.steady.duration_s > 0 < record.limit.duration_s
     assert record.passes == ((4e6, 3e-6),)
     assert record.rates == {"copy_bytes_per_s": 4e12, "matmul_tf32_flops_per_s": None}

@@ -55,7 +55,7 @@ def test_the_loop_goes_to_the_target_then_has_nothing_to_do_and_goes_on_to_a_hig
     ran = opdb("build", folder, *CPU, *ANY)
     for said in ("configurations benched in", "2 models run", "time p/m", "mlp"):
         assert said in ran.out + ran.err
-    for said in ("harvest 2/2", "bench: the next", "measure 2/2 mlp batch 4"):
+    for said in ("harvest 2/2", "to the target", "measure 2/2 mlp batch 4"):
         assert said in ran.err
     assert "processed: true" in (folder / "mlp.yml").read_text()
     before, files = stored(tmp_path / "opdb.sqlite"), snapshot(folder)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -107,17 +107,16 @@ SOUND_SAMPLES, SOUND_COUNTER, SOUND_INSTANT = ticking(TICK_S), counting(), ticki
 
 @dataclass(frozen=True)
 class Made:
-    """A board made of meters; the counter may depend on how it is polled. None: it has none."""
+    """A board made of meters; None: it has none."""
 
     samples: Sampler | None = SOUND_SAMPLES
     counter: Sampler | None = SOUND_COUNTER
     instant: Sampler | None = SOUND_INSTANT
-    polled: Mapping[str, Sampler] = field(default_factory=dict)
 
-    def trace(self, load: Load, *, polling: str = "usual", clock: Series = ()) -> Trace:
+    def trace(self, load: Load, *, clock: Series = ()) -> Trace:
         meters = {
             "samples": self.samples,
-            "counter": self.polled.get(polling, self.counter),
+            "counter": self.counter,
             "instant": self.instant,
         }
         series = {name: sampler(load) if sampler else () for name, sampler in meters.items()}
@@ -140,7 +139,7 @@ class Made:
         steady = Load(lambda t: ON_W, 3.7)
         late = tuple((i * 0.01, 1.6e9 if 0.3 <= i * 0.01 < 2.2 else CLOCK_HZ) for i in range(300))
         return BoardRecord(
-            steady={how: self.trace(steady, polling=how) for how in ("none", "usual", "fast")},
+            steady=self.trace(steady),
             off=self.trace(Load(lambda t: OFF_W, 1.6)),
             step=self.wave(0.5, 4.0),
             squares=tuple(self.wave(period, 1.6) for period in PERIODS_S),
@@ -171,7 +170,6 @@ NAMES = (
     "samples: steady load",
     "counter: steady load",
     "instant: steady load",
-    "counter: polling",
     "samples: square wave",
     "counter: square wave",
     "instant: square wave",
@@ -231,9 +229,6 @@ def test_facts_of_a_sound_board() -> None:
         (Made(counter=lambda load: (), instant=None), "counter: steady load", "hardly changed"),
         (Made(instant=ticking(UPDATE_S, gain=1.1)), "instant: steady load", r"600.0 W: \+10.0 %"),
         (Made(instant=lambda load: ((0.0, 80.0),)), "instant: steady load", "hardly changed"),
-        (Made(polled={"fast": counting(0.05)}), "counter: polling", "back to back by -95.0 %"),
-        (Made(polled={"fast": lambda load: ()}), "counter: polling", "back to back by -100.0 %"),
-        (Made(polled={"none": counting(1.13)}), "counter: polling", r"milliseconds .* -11.5 %"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_meter_is_found_and_said(made: Made, failed: str, words: str) -> None:

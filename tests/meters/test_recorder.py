@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opdb.meters.nvml import PowerRecorder
+from opdb.meters.nvml import POLL_PERIOD_S, PowerRecorder
 from tests.meters.driver import BOOT_S, RecordedDriver
 
 STAMP_S = 1e-4
@@ -25,7 +25,7 @@ def recorded(driver: RecordedDriver) -> PowerRecorder:
     made.watches_instant = True
     while driver.at_s < driver.marks["end"]:
         made.poll()
-        driver.sleep(made.pause_s)
+        driver.sleep(POLL_PERIOD_S)
     return made
 
 
@@ -85,7 +85,7 @@ def polled(driver: RecordedDriver, until_s: float) -> PowerRecorder:
     made = PowerRecorder("GPU-of-the-recording")
     while driver.at_s < until_s:
         made.poll()
-        driver.sleep(made.pause_s)
+        driver.sleep(POLL_PERIOD_S)
     return made
 
 

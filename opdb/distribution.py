@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tomllib
 from pathlib import Path
 
 DISTRIBUTION = "opdb-torch"
@@ -18,10 +17,10 @@ def install(extra: str = "", *, root: Path = Path(__file__).parents[1]) -> str:
     needs besides; else it says that a clone is needed. `root` is the folder above the package.
     """
     wanted = f"[{extra}]" if extra else ""
-    if _is_clone(root):
+    if (root / "pyproject.toml").exists():
         return f"pip install -e {shlex.quote(f'{root}{wanted}')}"
-    if packages := _of_wheel(extra, root):
-        return shlex.join(["pip", "install", *packages])
+    if published(root) is not None:
+        return shlex.join(["pip", "install", *_of_wheel(extra)])
     return f"pip install -e {shlex.quote(f'.{wanted}')} in a clone of opdb"
 
 
@@ -31,26 +30,11 @@ def published(root: Path) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _of_wheel(extra: str, root: Path) -> list[str]:
+def _of_wheel(extra: str) -> list[str]:
     """Return the packages that an extra of an installed wheel needs; without one, torch's."""
-    if published(root) is None:
-        return []
     if not extra:
         return ["torch", "torchvision"]
-    from importlib.metadata import PackageNotFoundError, requires
+    from importlib.metadata import requires
 
-    try:
-        every = requires(DISTRIBUTION) or []
-    except PackageNotFoundError:
-        return []
-    split = (each.partition(";") for each in every)
+    split = (each.partition(";") for each in requires(DISTRIBUTION) or [])
     return [needed.strip() for needed, _, marker in split if f'extra == "{extra}"' in marker]
-
-
-def _is_clone(root: Path) -> bool:
-    """Whether a folder holds the project that makes this distribution."""
-    try:
-        with (root / "pyproject.toml").open("rb") as file:
-            return bool(tomllib.load(file)["project"]["name"] == DISTRIBUTION)
-    except (OSError, KeyError, TypeError, ValueError):
-        return False

@@ -48,15 +48,6 @@ class UnknownNameError(InputError):
         super().__init__(f"unknown {what} {name!r}; {advice}" + (f" {hint}" if hint else ""))
 
 
-class UnknownModelError(UnknownNameError):
-    """No source has a model of the name."""
-
-    def __init__(
-        self, name: str, valid: Iterable[str], *, hint: str = "", what: str = "model"
-    ) -> None:
-        super().__init__(what, name, valid, hint=hint)
-
-
 class NothingMeasuredError(InputError):
     """Nothing of what is asked about was measured on the device in question."""
 

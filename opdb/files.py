@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import re
@@ -142,9 +141,7 @@ def check_writable(*paths: Path | None) -> None:
             continue
         if not target.parent.is_dir():
             raise InputError(f"{path}: cannot be written: there is no folder {path.parent}")
-        if not os.access(target.parent, os.W_OK):
-            raise InputError(f"{path}: cannot be written: no permission in {path.parent}")
-        if path.exists() and not os.access(path, os.W_OK):
+        if not os.access(path if path.exists() else target.parent, os.W_OK):
             raise InputError(f"{path}: cannot be written: no permission")
         if target in targets:
             raise InputError(f"{path}: named for two results; give each a file of its own")
@@ -175,15 +172,10 @@ class AppendedCsv:
             InputError: it is a folder, cannot be written, or has other columns.
         """
         check_writable(path)
-        self._path, self._columns = path, columns
         text = read_text(path, "a CSV file", LARGEST_BYTES) if path.is_file() else ""
-        try:
-            found = next(csv.reader(io.StringIO(text)), [])
-        except csv.Error:
-            found = [""]
-        if found and found != [*columns]:
+        if text and text.splitlines()[0] != ",".join(columns):
             raise InputError(f"{path}: has other columns; give another file for --csv")
-        self._header, self._whole = not found, not text or text.endswith("\n")
+        self._path, self._columns, self._has_header = path, columns, bool(text)
 
     def append(self, row: Mapping[str, object]) -> None:
         """Append one row.
@@ -191,14 +183,12 @@ class AppendedCsv:
         Raises:
             InputError: the file cannot be written.
         """
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self._columns, lineterminator="\n")
-        if self._header:
-            writer.writeheader()
-        writer.writerow(row)
         try:
             with self._path.open("a", newline="", encoding="utf-8") as file:
-                file.write(("" if self._whole else "\n") + text.getvalue())
+                writer = csv.DictWriter(file, self._columns, lineterminator="\n")
+                if not self._has_header:
+                    writer.writeheader()
+                writer.writerow(row)
         except OSError as error:
             raise InputError(f"{self._path}: cannot be written: {error.strerror}") from error
-        self._header, self._whole = False, True
+        self._has_header = True

@@ -387,13 +387,11 @@ class Harvest:
 class Stored:
     """A harvest and how it came to be known: from the database, or by harvesting just now.
 
-    `harvest_s` is what the harvest took, in seconds; None of one that was stored before. `stale`
-    counts the runs that were measured when the model made other calls. `unsaved` says why a harvest
-    is not stored, where it is not.
+    `harvest_s` is what the harvest took, in seconds; None of one that was stored before. `unsaved`
+    says why a harvest is not stored, where it is not.
     """
 
     found: Harvest
-    stale: int = 0
     harvest_s: float | None = None
     unsaved: str | None = None
 

@@ -337,7 +337,7 @@ def bench(
         elif wanted is not None:
             stored = workload_of(store, wanted, lazy.harvests.measuring())
             of_model, request = _of_model(stored, request)
-        elif not store.usage():
+        elif not store.workload_names():
             raise InputError(
                 f"{store.location} holds no workload, so nothing is pending; start with, say, "
                 "opdb harvest measurements/resnet50.yml"

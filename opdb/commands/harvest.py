@@ -63,7 +63,6 @@ WORKLOADS: Table[Stored] = Table(
     Column("compiled_for", lambda row: row.found.workload.compiled_for),
     Column("captured", lambda row: row.found.captured and CALLED.document(row.found.captured)),
     Column("captured_failure", lambda row: row.found.failure),
-    Column("runs_of_other_calls", lambda row: row.stale),
     Column("stood", lambda row: row.stood),
 )
 
@@ -163,7 +162,7 @@ def harvest(
                         where = platform.torch_device, platform.device.slug
                         one = compile_into(store, request, one, *where, anew=anew)
                     stored.append(one)
-                    notes += harvest_notes(one.found, one.stale)
+                    notes += harvest_notes(one.found)
                 shown.done()
             if file is not None and len(stored) - before == len(requests):
                 mark(file, store.path, notes.append)

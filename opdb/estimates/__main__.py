@@ -57,7 +57,7 @@ def examples_with_users(
 ) -> list[tuple[Example, list[Workload]]]:
     """Return every configuration with a cost on a board, and the workloads that use it."""
     users: dict[str, list[Workload]] = defaultdict(list)
-    for workload in (*store.workloads(), *store.captured_workloads()):
+    for workload in (*store.workloads(), *store.workloads(captured=True)):
         for configuration in workload.occurrences():
             users[configuration.key].append(workload)
     configurations = store.configurations()

@@ -74,7 +74,7 @@ def find_or_harvest(
         shown.doing(f"{request.name} {describe(request)}")
         answer = _answer(store, request, policy)
         if isinstance(answer, Stored) and answer.harvest_s is not None:
-            note_harvest(shown.note, answer.found, answer.stale)
+            note_harvest(shown.note, answer.found)
         answers[repr(request)] = answer
         shown.done()
     return answers
@@ -159,14 +159,14 @@ def _saved(
     if policy.save == "no":
         return Stored(found, harvest_s=harvest_s)
     try:
-        stale = store.save_workload(
+        store.save_workload(
             found.workload, found.captured, swept=policy.swept, fingerprint=found.fingerprint
         )
     except DatabaseError as error:
         if policy.save == "must":
             raise
-        return Stored(found, 0, harvest_s, str(error))
-    return Stored(found, stale, harvest_s)
+        return Stored(found, harvest_s, str(error))
+    return Stored(found, harvest_s)
 
 
 def compile_into(
@@ -401,11 +401,8 @@ def _unharvested(store: Store, request: ModelSpec) -> str:
     return f"{request.name} was not harvested for {describe(request, usual_size=True)}{only}"
 
 
-def harvest_notes(found: Harvest, stale: int = 0) -> list[str]:
-    """Return in words what is unusual about a workload just harvested.
-
-    `stale` counts runs that were measured when it made other calls.
-    """
+def harvest_notes(found: Harvest) -> list[str]:
+    """Return in words what is unusual about a workload just harvested."""
     workload = found.workload
     name = f"{workload.name} {describe(workload)}"
     notes = [f"{name}: {note}" for note in found.notes]
@@ -415,17 +412,12 @@ def harvest_notes(found: Harvest, stale: int = 0) -> list[str]:
             "not known, so that mode graph is predicted from what it calls in eager: "
             f"{found.failure}"
         )
-    if stale:
-        notes.append(
-            f"{name} calls something else in {workload.source} {workload.source_version} than when "
-            f"runs of it were measured ({stale}): they are held against these calls now"
-        )
     return notes
 
 
-def note_harvest(note: Callable[[str], None], found: Harvest, stale: int = 0) -> None:
+def note_harvest(note: Callable[[str], None], found: Harvest) -> None:
     """Note what is unusual about a workload just harvested: see `harvest_notes`."""
-    for line in harvest_notes(found, stale):
+    for line in harvest_notes(found):
         note(line)
 
 
@@ -438,7 +430,7 @@ def lookup_notes(found: Stored, location: str) -> list[str]:
     return [
         f"{workload.name}, {describe(workload)}: not in the database, harvested now ({took}), "
         f"{kept}",
-        *harvest_notes(found.found, found.stale),
+        *harvest_notes(found.found),
     ]
 
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from opdb.distribution import install
-from opdb.errors import InputError, UnknownModelError, UnknownNameError
+from opdb.errors import InputError, UnknownNameError
 from opdb.records import Json
 from opdb.spec import MEMORY_FORMATS, SOURCES, ModelSpec, is_import_path
 
@@ -183,5 +183,5 @@ def _source_name(request: ModelSpec) -> str:
     source = _source(name)
     if not source.has(request.name):
         hint, what = unknown_hint(request.name), f"{name} model"
-        raise UnknownModelError(request.name, source.names(), hint=hint, what=what)
+        raise UnknownNameError(what, request.name, source.names(), hint=hint)
     return name

@@ -17,7 +17,7 @@ from typing import Any
 
 from opdb.checkpoints import BARE, CHECKPOINTS, checkpoint
 from opdb.distribution import install
-from opdb.errors import UnknownModelError
+from opdb.errors import UnknownNameError
 from opdb.models import names
 from opdb.records import Workload
 from opdb.spec import MIXED, TOKENS, is_import_path, size_of, times
@@ -108,10 +108,10 @@ def source_of(name: str) -> str | None:
     return listed.get(name, "transformers")
 
 
-def unknown_model(name: str, also: Iterable[str] = ()) -> UnknownModelError:
+def unknown_model(name: str, also: Iterable[str] = ()) -> UnknownNameError:
     """Return the error of a name that no source has; `also` are names that are known besides."""
     valid = {each.name for each in catalogue()}
-    return UnknownModelError(name, {*valid, *also}, hint=unknown_hint(name))
+    return UnknownNameError("model", name, {*valid, *also}, hint=unknown_hint(name))
 
 
 def unknown_hint(name: str) -> str:

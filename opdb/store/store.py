@@ -24,12 +24,10 @@ from opdb.records import (
     AfterOthers,
     Board,
     BoardCalibration,
-    Call,
     Campaign,
     Configuration,
     Cost,
     Device,
-    Host,
     HostCalibration,
     Json,
     Mode,
@@ -71,8 +69,8 @@ class Boards(Connected):
                 f"campaign {campaign.id}: board of device {campaign.board.device!r}, "
                 f"campaign on {campaign.device.slug!r}"
             )
+        self.save_board(campaign.device, campaign.board)
         with self.writing() as connection:
-            _save_board(connection, campaign.device, campaign.board)
             upsert(connection, schema.host, [rows.HOST.row(campaign.host)], ["id"])
             upsert(connection, schema.campaign, [rows.CAMPAIGN.row(campaign)], ["id"])
 
@@ -80,26 +78,16 @@ class Boards(Connected):
         """Return the campaigns on a device (slug) or board (UUID), oldest first."""
         table = schema.campaign
         conditions = matching(table, {"device": device, "board": board})
+        query = select(table).where(*conditions).order_by(table.c.started_at, table.c.id)
         with self.reading() as connection:
-            query = select(table).where(*conditions).order_by(table.c.started_at, table.c.id)
-            devices = {
-                row["slug"]: rows.DEVICE.read(row)
-                for row in connection.execute(select(schema.device)).mappings()
-            }
-            hosts = {
-                row["id"]: rows.HOST.read(row)
-                for row in connection.execute(select(schema.host)).mappings()
-            }
-            boards = set(
-                map(tuple, connection.execute(select(schema.board.c.uuid, schema.board.c.device)))
-            )
-            found = []
-            for row in connection.execute(query).mappings():
-                if (row["board"], row["device"]) not in boards:
-                    raise ValueError(f"campaign {row['id']!r} is of a board that is not stored")
-                device_of, host = devices[row["device"]], hosts[row["host"]]
-                found.append(rows.CAMPAIGN.read(row, device=device_of, host=host))
-            return found
+            devices = connection.execute(select(schema.device)).mappings()
+            on = {row["slug"]: rows.DEVICE.read(row) for row in devices}
+            hosts = connection.execute(select(schema.host)).mappings()
+            by = {row["id"]: rows.HOST.read(row) for row in hosts}
+            return [
+                rows.CAMPAIGN.read(row, device=on[row["device"]], host=by[row["host"]])
+                for row in connection.execute(query).mappings()
+            ]
 
     def devices(self) -> list[Device]:
         """Return the devices that were measured, by slug."""
@@ -113,15 +101,11 @@ class Boards(Connected):
         query = query.order_by(table.c.device, table.c.uuid)
         return self.records(rows.BOARD, query)
 
-    def hosts(self) -> list[Host]:
-        """Return the hosts that issued work, by id."""
-        query = select(schema.host).order_by(schema.host.c.id)
-        return self.records(rows.HOST, query)
-
     def save_board(self, device: Device, board: Board) -> None:
         """Save a board and its device; `save_campaign` does so by itself."""
         with self.writing() as connection:
-            _save_board(connection, device, board)
+            upsert(connection, schema.device, [rows.DEVICE.row(device)], ["slug"])
+            upsert(connection, schema.board, [rows.BOARD.row(board)], ["uuid", "device"])
 
     def save_board_calibration(self, calibration: BoardCalibration) -> None:
         """Save what tests of a board found; the board must be stored.
@@ -217,11 +201,6 @@ class Boards(Connected):
             return sorted(map(rows.PROFILE.read, read), key=attrgetter("measured_at", "id"))
 
 
-def _save_board(connection: Connection, device: Device, board: Board) -> None:
-    upsert(connection, schema.device, [rows.DEVICE.row(device)], ["slug"])
-    upsert(connection, schema.board, [rows.BOARD.row(board)], ["uuid", "device"])
-
-
 # workloads
 
 
@@ -240,27 +219,22 @@ class Workloads(Connected):
         *,
         swept: bool = False,
         fingerprint: str | None = None,
-    ) -> int:
+    ) -> None:
         """Save a workload, its calls and their configurations, in place of an earlier harvest.
 
         `captured` has the calls that it makes while it is captured, where they differ; those of an
         earlier harvest are dropped. `swept` workloads are asked for by a sweep: their calls are not
         pending until somebody harvests them for their own sake. `fingerprint` covers all that the
         harvest depended on, where that is known: `harvested` finds the workload by it.
-
-        Returns the number of good runs that are compared with other calls from now on, because this
-        version of its source makes other calls than the one harvested before.
         """
         table = schema.workload
         with self.writing() as connection:
-            stale = _runs_of_other_calls(connection, workload)
             _save_workload(connection, workload, swept, fingerprint)
             if captured is not None:
                 _save_workload(connection, captured, swept, fingerprint)
             else:
                 key = replace(workload, captured=True).key
                 connection.execute(delete(table).where(table.c.key == key))
-        return stale
 
     def harvested(
         self, fingerprint: str, *, compiled_for: str | None = None
@@ -295,11 +269,12 @@ class Workloads(Connected):
         memory_format: str | None = None,
         phase: Phase | None = None,
         compiled_for: str | None = None,
+        captured: bool = False,
     ) -> list[Workload]:
         """Return the workloads that match, with their calls, by name and then as identified.
 
         They are those of models as they stand; with `compiled_for` (a device's slug), those that
-        were compiled for it.
+        were compiled for it; if `captured`, what models call otherwise while they are captured.
         """
         conditions = matching(
             schema.workload,
@@ -309,7 +284,7 @@ class Workloads(Connected):
                 "dtype": dtype,
                 "memory_format": memory_format,
                 "phase": phase,
-                "captured": False,
+                "captured": captured,
             },
         )
         # Equal to None is IS NULL in SQL.
@@ -321,11 +296,6 @@ class Workloads(Connected):
         """Return the workloads of these keys, with their calls; unknown keys are left out."""
         with self.reading() as connection:
             return rows.workloads(connection, [among(schema.workload.c.key, keys)])
-
-    def captured_workloads(self) -> list[Workload]:
-        """Return what models call otherwise while they are captured, in the same order."""
-        with self.reading() as connection:
-            return rows.workloads(connection, [schema.workload.c.captured.is_(True)])
 
     def captured(self, workload: Workload) -> Workload | None:
         """Return what a workload calls while it is captured; None where that is not known apart."""
@@ -360,27 +330,6 @@ class Workloads(Connected):
         with self.reading() as connection:
             return [Configuration.from_canonical(text) for text in connection.scalars(query)]
 
-    def configuration(self, key: str) -> Configuration | None:
-        """Return the configuration of a key; None if it is not stored."""
-        table = schema.configuration
-        with self.reading() as connection:
-            text = connection.scalar(select(table.c.json).where(table.c.key == key))
-            return None if text is None else Configuration.from_canonical(text)
-
-    def usage(self) -> dict[str, int]:
-        """Return how many calls of all workloads each configuration answers, by key.
-
-        A configuration that no workload calls is left out.
-        """
-        table = schema.configuration
-        query = (
-            select(table.c.key, func.sum(schema.call.c.calls).label("calls"))
-            .join(schema.call, schema.call.c.configuration_id == table.c.id)
-            .group_by(table.c.key)
-        )
-        with self.reading() as connection:
-            return {row.key: row.calls for row in connection.execute(query)}
-
     def workloads_of_unknown_size(self) -> list[Workload]:
         """Return the workloads whose touched bytes are not stored, with their calls.
 
@@ -399,24 +348,6 @@ class Workloads(Connected):
                     .where(schema.workload.c.key == key)
                     .values(touched_bytes=touched_bytes)
                 )
-
-
-def _runs_of_other_calls(connection: Connection, workload: Workload) -> int:
-    """Count a workload's good runs, where it called something else in another version."""
-    table, run = schema.workload, schema.model_run
-    query = select(table.c.id, table.c.source_version).where(table.c.key == workload.key)
-    found = connection.execute(query).one_or_none()
-    if found is None or found.source_version == workload.source_version:
-        return 0
-    before = rows.calls_of(connection, [table.c.id == found.id]).get(found.id, [])
-    if _named(before) == _named(workload.calls):
-        return 0
-    good = select(func.count()).where(run.c.workload_id == found.id, run.c.outcome == "ok")
-    return int(connection.execute(good).scalar_one())
-
-
-def _named(calls: Iterable[Call]) -> list[tuple[str, str]]:
-    return [(call.configuration.key, call.form) for call in calls]
 
 
 def _save_workload(
@@ -502,18 +433,11 @@ class ModelRuns(Connected):
         board: str | None = None,
         mode: Mode | None = None,
         setting: Mapping[str, Json] | None = MappingProxyType({}),
-        naming: str | None = None,
     ) -> list[RunState]:
-        """Return how the runs ended that `model_runs` returns, without reading their samples.
-
-        With `naming` only those whose setting or facts have a value of this name.
-        """
+        """Return how the runs ended that `model_runs` returns, without reading their samples."""
         workloads = () if workload is None else (workload,)
         conditions = _of_runs(workloads, device, board, mode, setting)
         run, campaign = schema.model_run.c, schema.campaign.c
-        if naming is not None:
-            named = f'%"{naming}":%'
-            conditions.append(run.setting.like(named) | run.facts.like(named))
         selected = run.id, run.mode, run.setting, run.outcome, run.reason, run.cost_s, run.facts
         query = _runs(*selected, run.campaign, campaign.device, campaign.board).where(*conditions)
         with self.reading() as connection:

@@ -38,7 +38,7 @@ def test_a_captured_model_is_predicted_from_what_it_calls_then(opdb: Opdb, tmp_p
     assert not [note for note in eager["notes"] if "captured" in note]
     assert [note for note in graph["notes"] if "asks whether it is being captured" in note]
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        [plain], [otherwise] = store.workloads(), store.captured_workloads()
+        [plain], [otherwise] = store.workloads(), store.workloads(captured=True)
     assert otherwise.model_key == plain.key
 
 
@@ -51,7 +51,7 @@ def test_harvest_says_why_it_is_not_known(opdb: Opdb, tmp_path: Path) -> None:
     [told] = opdb.json("harvest", name)
     assert told["captured"] is None and "not in a graph" in told["captured_failure"]
     with open_store(str(tmp_path / "opdb.sqlite")) as store:
-        assert len(store.workloads()) == 1 and store.captured_workloads() == []
+        assert len(store.workloads()) == 1 and store.workloads(captured=True) == []
 
 
 RELUS = 20

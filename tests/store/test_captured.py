@@ -26,7 +26,7 @@ def both(filled: Store) -> Store:
 
 
 def kept(store: Store) -> tuple[list[Workload], list[Workload]]:
-    return store.workloads(), store.captured_workloads()
+    return store.workloads(), store.workloads(captured=True)
 
 
 def test_it_comes_where_it_is_asked_for(both: Store) -> None:
@@ -54,7 +54,7 @@ def test_it_comes_through_a_published_set(both: Store, tmp_path: Path) -> None:
     export_set(both, tmp_path / "set", device="nvidia-h200")
     with open_store(str(tmp_path / "other.sqlite")) as other:
         import_set(other, tmp_path / "set")
-        assert sorted(w.key for w in other.captured_workloads()) == [CAPTURED.key]
+        assert sorted(w.key for w in other.workloads(captured=True)) == [CAPTURED.key]
         assert kept(other) == kept(both)
 
 

@@ -39,7 +39,6 @@ def test_what_is_read_equals_what_was_saved(filled: Store) -> None:
     assert filled.costs("GPU-1") == {samples.CONV.key: [samples.cost()]}
     assert filled.devices() == [samples.DEVICE]
     assert filled.boards() == [samples.campaign().board]
-    assert filled.hosts() == [samples.HOST]
 
 
 def test_the_kernels_of_a_call_are_those_of_its_last_good_visit(filled: Store) -> None:

@@ -390,7 +390,7 @@ def test_a_job_that_is_requeued_loses_no_finished_visit(
         # A visit that the CPU spoiled is made again, and kept beside the one that replaced it.
         spoiled = {key: min(rejected[key]["ok"], MAX_REDONE) for key in made if key in rejected}
         assert {counts["ok"] - spoiled.get(key, 0) for key, counts in made.items()} == {2}
-        assert {key for key, _ in made} == store.usage().keys()
+        assert {key for key, _ in made} == {c.key for c in store.configurations_among(None, None)}
 
 
 @pytest.mark.slow

@@ -69,9 +69,11 @@ def assert_whole(url: str) -> None:
         visits = store.visits(board.uuid)
         assert {visit.outcome for visit in visits} == {"ok"}
         found = Counter((visit.configuration, visit.role) for visit in visits)
-        assert {key for key, _ in found} == store.usage().keys()
+        assert {key for key, _ in found} == {c.key for c in store.configurations_among(None, None)}
         assert set(found.values()) == {2}
-        assert store.costs(board.uuid).keys() == store.usage().keys()
+        assert store.costs(board.uuid).keys() == {
+            c.key for c in store.configurations_among(None, None)
+        }
         assert held(store) == []
 
 
@@ -246,7 +248,7 @@ def test_ctrl_c_stops_all_workers_and_loses_no_finished_visit(url: str, tmp_path
         assert "Traceback" not in errors
         [board] = store.boards()
         visits = store.visits(board.uuid)
-        assert visits and len(visits) < 2 * len(store.usage())
+        assert visits and len(visits) < 2 * len(store.configurations_among(None, None))
         # A duplicate, blind as it is, makes no cost.
         counted = {visit.configuration for visit in visits if visit.role == "measurement"}
         assert store.costs(board.uuid).keys() == counted

@@ -544,7 +544,10 @@ def take_csv(store: Store, path: Path, own: Definition | None = None) -> tuple[B
             f"{path}: counted on {report.board.device}, of which nothing is stored here; import "
             "its set first"
         )
-    stored = [c for key in report.calls if (c := store.configuration(key)) is not None]
+    stored = sorted(
+        store.configurations_among(None, list(report.calls)),
+        key=lambda each: list(report.calls).index(each.key),
+    )
     found = report.profiles(
         stored,
         report.board,

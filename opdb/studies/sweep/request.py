@@ -100,10 +100,7 @@ class SweepPolicy(Policy[SweepSpec]):
     retry = ("failed",)
 
     def runs(self, store: Store) -> list[RunState]:
-        each = [
-            store.run_states(device=device, setting=None, naming=ALGORITHM_SETTING)
-            for device in self.devices
-        ]
+        each = [store.run_states(device=device, setting=None) for device in self.devices]
         return [run for some in each for run in some if ALGORITHM_SETTING in run.setting]
 
     def scope(self, device: str) -> str:

@@ -98,7 +98,7 @@ class TrainingMatrix:
 
         def key_of(request: ModelSpec) -> str:
             stored = workload_of(self._store, request, measuring())
-            note_harvest(display.note, stored.found, stored.stale)
+            note_harvest(display.note, stored.found)
             return stored.workload.key
 
         table = RunTable(self._policy, self._policy.runs(self._store))

@@ -349,7 +349,7 @@ class MatrixPolicy(Policy[TrainingSpec]):
     retry = ("failed", "out of memory")
 
     def runs(self, store: Store) -> list[RunState]:
-        each = [store.run_states(device=d, setting=None, naming="label") for d in self.devices]
+        each = [store.run_states(device=d, setting=None) for d in self.devices]
         return [run for some in each for run in some if isinstance(run.facts.get("label"), str)]
 
     def scope(self, device: str) -> str:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
     "core": {"statements": 23_620, "lines": 44_713, "files": 135},
-    "studies": {"statements": 4_279, "lines": 7_911, "files": 20},
+    "studies": {"statements": 4_273, "lines": 7_894, "files": 20},
     "tests": {"lines": 31_601, "files": 267},
     "benchmarks": {"lines": 2_486, "files": 10},
 }

@@ -228,7 +228,7 @@ def _is_number(value: object) -> bool:
 Side = Literal["compute", "memory"]
 
 NEAR = 0.5
-"""A call that reaches a smaller share of its roof is limited by something that no roof shows."""
+"""A call that reaches a smaller share of a rate does not say what a unit of work takes."""
 
 BEYOND_CACHES = 2**27
 """Operators that move at least this many bytes read them from memory, not from a cache."""
@@ -307,19 +307,12 @@ class Point(Work):
     vendor: Roofs = Roofs()
     metered: bool = False
 
-    @property
-    def flops_per_dynamic_j(self) -> float | None:
-        """FLOP/J of one call above base power."""
-        energy_j = self.dynamic_energy_j
-        return self.flops / energy_j if self.works and energy_j and energy_j > 0 else None
-
 
 @dataclass(frozen=True)
 class SideShare:
     """The calls of a model that one side limits: number, shares of time and energy, roofs reached.
 
-    `reached_time` and `reached_energy` are the lower bound of all these calls over their measured
-    sum; `far` is the share of the model's time in calls that reach less than half of their roof.
+    `reached_time` and `reached_energy` are their lower bounds over their measured sums.
     """
 
     name: str
@@ -328,7 +321,6 @@ class SideShare:
     share_energy: float | None
     reached_time: float | None
     reached_energy: float | None
-    far: float
 
 
 @dataclass(frozen=True)
@@ -403,7 +395,7 @@ class ModelRoofline(Work):
         if self.whole_j and self.base_power_w is not None:
             energy = self.base_power_w * self.outside_s / self.whole_j
         share = self.outside_s / whole_s if whole_s else 0.0
-        found.append(SideShare("outside operators", 0, share, energy, None, None, 0.0))
+        found.append(SideShare("outside operators", 0, share, energy, None, None))
         return found
 
     def _on(self, side: Side) -> list[Point]:
@@ -414,7 +406,6 @@ class ModelRoofline(Work):
         taken_s = math.fsum(p.count * p.time_s for p in points)
         taken_j = math.fsum(p.count * (p.energy_j or 0.0) for p in points)
         least_s, least_j = _least(points, "time"), _least(points, "energy")
-        far = [p for p in points if p.measured.time and p.measured.time.reached < NEAR]
         return SideShare(
             name,
             sum(p.count for p in points),
@@ -422,7 +413,6 @@ class ModelRoofline(Work):
             None if None in shares or not self.whole_j else math.fsum(s or 0.0 for s in shares),
             least_s / taken_s if least_s is not None and taken_s else None,
             least_j / taken_j if least_j is not None and taken_j else None,
-            math.fsum(self.share_time(p) for p in far),
         )
 
 

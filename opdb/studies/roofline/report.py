@@ -91,7 +91,6 @@ _OPERATOR: tuple[Column[Placed], ...] = (
     _of_point("flops_per_s", "FLOP/s", _rate),
     _of_point("bytes_per_s", "byte/s", _rate),
     _of_point("flops_per_j", "FLOP/J", _rate),
-    _of_point("flops_per_dynamic_j"),
     Column(
         title="bound",
         get=lambda row: row.point.measured.time.side if row.point.measured.time else None,
@@ -126,12 +125,6 @@ PARTS: Table[SideShare] = Table(
     Column("share_energy", lambda part: part.share_energy, title="energy", unit=SHARE),
     Column("reached_time", lambda part: part.reached_time, title="time: reached", unit=SHARE),
     Column("reached_energy", lambda p: p.reached_energy, title="energy: reached", unit=SHARE),
-    Column(
-        "share_time_below_half",
-        lambda part: part.far,
-        title="time below half of the roof",
-        unit=SHARE,
-    ),
 )
 """What one bound holds back of a model."""
 

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import psutil
 
+from opdb import meters
 from opdb.compiled import lacking
 from opdb.errors import CannotMeasureError, DatabaseError, NoDatabaseError
-from opdb.meters import nvml, rapl
+from opdb.meters import nvml
 from opdb.meters.nvml import BoardState
 from opdb.tables import masked
 from opdb.units import show
@@ -205,7 +206,7 @@ def profiler() -> Finding:
 
 
 def processor_energy() -> Finding:
-    if reason := rapl.unavailable_reason():
+    if reason := meters.unavailable_reason():
         return Finding("processor energy", reason, "Only bench --device cpu needs it.")
     return Finding("processor energy", "RAPL")
 
@@ -217,7 +218,6 @@ FULL_BYTES = 200e6
 
 
 def database_and_disk(url: str | None) -> Iterator[Finding]:
-    """Judge the database that a command would use and, of a file, the free space beside it."""
     from opdb.store import database
 
     named, file = masked(url or os.environ.get("OPDB_DB", "")), None

@@ -140,7 +140,6 @@ def _done(work: Callable[..., object], given: tuple[object, ...]) -> object:
 
 
 def stop(*_: object) -> None:
-    """End a process by KeyboardInterrupt; its handler of SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows tidies up
     raise KeyboardInterrupt
 

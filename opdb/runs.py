@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -129,31 +128,25 @@ class RunTable(Generic[Spec]):
 class ModelRunSpec:
     """One run of a model in a mode, on any of these boards (UUIDs).
 
-    `workload` is the key under which the run is stored, `driver` the options of a training. Two
-    processes that ask for the same run on the same boards make it once; a run on other boards is
-    another run.
+    `workload` is the key under which the run is stored. Two processes that ask for the same run on
+    the same boards make it once; a run on other boards is another run.
     """
 
     request: ModelSpec
     workload: str
     mode: Mode
     boards: tuple[str, ...]
-    driver: DriverOptions | None = None
 
     why_not: ClassVar[None] = None
 
     @property
     def key(self) -> str:
         """The text that identifies the run; a claim of it has this name."""
-        run = f"run {self.mode} on {','.join(sorted(self.boards))} {self.workload}"
-        if self.driver is None:
-            return run
-        return f"train {hashlib.sha256(repr(self.driver).encode()).hexdigest()[:12]} {run}"
+        return f"run {self.mode} on {','.join(sorted(self.boards))} {self.workload}"
 
     @property
     def label(self) -> str:
-        model = f"{self.request.name} {describe(self.request)}"
-        return model if self.driver is not None else f"{model} {self.mode}"
+        return f"{self.request.name} {describe(self.request)} {self.mode}"
 
 
 @dataclass(frozen=True)

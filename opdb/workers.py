@@ -173,7 +173,6 @@ def serve(
     crew: Crew,
     pipe: Pipe,
 ) -> None:
-    """Work on one device; what runs in a worker's process."""
     if place.visible is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = place.visible  # read when CUDA is first used
     display = Display(lambda text: pipe.send(Said(text)))
@@ -285,7 +284,6 @@ class Job:
 
     @property
     def shard(self) -> Path:
-        """The job's own database, where there is no server."""
         return Path(self.folder, f"{self.name}.sqlite")
 
     def __call__(self) -> int:
@@ -302,7 +300,6 @@ class Job:
         return status
 
     def write_state(self, number: str | None, exit_status: int | None = None) -> None:
-        """Write what is known of the job: Slurm's number, and how its command ended."""
         state = {
             "name": self.name,
             "job": number,
@@ -420,7 +417,6 @@ _SQUEUE_WITHIN_S = 30.0
 
 
 def minutes(text: str) -> int:
-    """Read a time as Slurm writes it: minutes, H:M:S or D-H:M:S."""
     found = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)??(\d+)(?::(\d+))?", text)
     if found is None:
         raise InputError(f"--time {text}: give minutes, H:M:S or D-H:M:S, as in 24:00:00")

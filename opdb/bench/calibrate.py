@@ -344,8 +344,6 @@ def calibrate_board(session: Session) -> BoardCalibration:
 
 
 class _Busy:
-    """Keeps the device busy with one piece of work, queued ahead."""
-
     def __init__(self, work: Callable[[], None], call_s: float) -> None:
         self.work, self.call_s = work, call_s
         self._batch = max(1, math.ceil(BATCH_S / call_s))
@@ -368,8 +366,6 @@ class _Busy:
 
 
 class _Recording:
-    """One run through all loads of a board's calibration."""
-
     def __init__(self, session: Session) -> None:
         # On a GPU the meter is NVML's; open_meter gives no other.
         self._meter: NvmlMeter = session.meter  # type: ignore[assignment]

@@ -7,7 +7,7 @@ import platform as python_platform
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from opdb.bench.model import CampaignWork, RunReadings, TrainingStep, run_of
+from opdb.bench.model import RunReadings, TrainingStep, run_of
 from opdb.bench.replay import Timing, launched_kernels, observe
-from opdb.bench.session import Session, detect
+from opdb.bench.session import Session
 from opdb.bench.visit import session_flags
 from opdb.errors import CannotMeasureError, InputError
 from opdb.files import LARGEST_BYTES, check_input
 from opdb.models import LoadedModel, load
-from opdb.progress import Progress
-from opdb.records import Json, ModelRun, Workload
-from opdb.runs import DriverOptions, ImageOptions, ModelPolicy, ModelRunSpec
+from opdb.records import Json, ModelRun
+from opdb.runs import DriverOptions, ImageOptions
 from opdb.spec import MIXED, ModelSpec
-from opdb.store import Store
 from opdb.units import plural
 
 AMP_DTYPE = "bfloat16"
@@ -105,7 +103,8 @@ class _Iteration:
         self._clock, self._nvtx = session.clock, options.nvtx
         self._batches = request.accumulation
         self._device = session.platform.torch_device
-        self._format = _memory_format(loaded.memory_format)
+        is_last = loaded.memory_format == "channels_last"
+        self._format = torch.channels_last if is_last else torch.contiguous_format
         self._dtype = getattr(torch, loaded.dtype.split(MIXED)[0])
         self._images: Iterator[Any] | None = None
         if options.images is not None:
@@ -122,7 +121,6 @@ class _Iteration:
         self.forget_times()
 
     def forget_times(self) -> None:
-        """Begin to note anew where the time goes."""
         self._data_s: list[float] = []
         self._marks: list[list[tuple[Any, Any]]] = []
 
@@ -168,10 +166,6 @@ class _Iteration:
 
     def _range(self, name: str) -> AbstractContextManager[Any]:
         return torch.cuda.nvtx.range(name) if self._nvtx else nullcontext()
-
-
-def _memory_format(name: str) -> torch.memory_format:
-    return torch.channels_last if name == "channels_last" else torch.contiguous_format
 
 
 def _image_size(loaded: LoadedModel) -> tuple[int, int]:
@@ -308,40 +302,3 @@ def _read(path: str) -> Any:
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as an image: {error}") from error
-
-
-# Trainings of several models in one campaign, each saved as soon as it is done.
-
-
-def trainings(policy: ModelPolicy) -> CampaignWork[ModelRunSpec]:
-    return CampaignWork(policy, _trainer)
-
-
-def _trainer(session: Session, store: Store) -> Callable[[ModelRunSpec], ModelRun]:
-    def train_one(spec: ModelRunSpec) -> ModelRun:
-        assert spec.driver is not None
-        return train(session, spec.request, spec.workload, spec.driver)
-
-    return train_one
-
-
-def train_models(
-    store: Store,
-    jobs: Sequence[tuple[ModelSpec, Workload]],
-    options: DriverOptions,
-    device: str | None,
-    shown: Progress,
-) -> Iterator[tuple[Workload, ModelRun]]:
-    """Train each request, its workload stored; yield workload and run as soon as that is saved.
-
-    What another process trains in the same way at the same time is left to it.
-    """
-    board = detect(device).board
-    specs = [
-        ModelRunSpec(request, workload.key, "eager", (board.uuid,), options)
-        for request, workload in jobs
-    ]
-    policy = ModelPolicy((board.device,), (board.uuid,), options.setting).without_stored(store)
-    workloads = {workload.key: workload for _, workload in jobs}
-    for spec, run in trainings(policy).run(store, specs, device, shown):
-        yield workloads[spec.workload], run

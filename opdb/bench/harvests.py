@@ -29,7 +29,7 @@ from opdb.harvest.recorder import Recorder
 from opdb.models import load
 from opdb.models.construction import ANY_FAILURE, one_line
 from opdb.operators import is_metadata
-from opdb.records import Harvest, Workload
+from opdb.records import Harvest
 from opdb.spec import ModelSpec
 
 
@@ -199,7 +199,6 @@ def _others() -> list[Callable[[], Any]]:
 
 
 def _passed(mode: _Answering, run: Callable[[], Any]) -> list[float]:
-    """Return the times (seconds) before, between and after the calls of a pass."""
     mode.marks_s = [mode.now_s()]
     run()
     mode.marks_s.append(mode.now_s())
@@ -226,17 +225,10 @@ def times_around(run: Callable[[], Any], answers: Sequence[CallResult]) -> list[
     that of the same call by itself, over the time of a container (`container_time_s`): a time may
     be below 0.
     """
-    with _one_thread():
-        return _timed_once(run, _Answering(answers, issues=[]))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let operators use one thread: others would be waited for where other work has the cores."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # others would be waited for where other work has the cores
     try:
-        yield
+        return _timed_once(run, _Answering(answers, issues=[]))
     finally:
         torch.set_num_threads(threads)
 
@@ -302,28 +294,17 @@ By a model's name, a phase, and the calls (`Workload.made`)."""
 def with_around(request: ModelSpec, found: Harvest, known: KnownTimes) -> Harvest:
     """Return a harvest whose workload has what is `around` its calls, or a note why it has not.
 
-    What is timed is added to what is `known`.
-    """
-    try:
-        timed = around(request, found.workload, known)
-    except UnsupportedError as error:
-        return replace(found, notes=(*found.notes, str(error)))
-    return replace(found, workload=replace(found.workload, around=timed))
+    That is how long Python around the calls of a pass takes, as a number of containers: its quiet
+    time over the time of a container (`container_time_s`) on this host, so that it serves for other
+    hosts. It is 0 where the calls one by one take longer: each looks up its module, which
+    `nn.Sequential` does not. Training steps are not timed.
 
-
-def around(request: ModelSpec, workload: Workload, known: KnownTimes) -> float | None:
-    """Return how long Python around the calls of a pass takes, as a number of containers.
-
-    That is its quiet time over the time of a container (`container_time_s`) on this host, so that
-    it serves for other hosts. It is 0 where the calls one by one take longer: each looks up its
-    module, which `nn.Sequential` does not. None of training steps: these are not timed.
-
-    `workload` is what was harvested. It is timed once for all sizes and dtypes of a model that make
-    the same calls: what is `known` grows.
+    It is timed once for all sizes and dtypes of a model that make the same calls: what is `known`
+    grows.
     """
     if request.training is not None:
-        return None
-    key = request.name, request.phase, workload.made
+        return found
+    key = request.name, request.phase, found.workload.made
     if key not in known:
         try:
             with _unheard(), torch.no_grad():
@@ -333,8 +314,8 @@ def around(request: ModelSpec, workload: Workload, known: KnownTimes) -> float |
             known[key] = f"Python around the calls of {request.name!r} was not timed: {said}"
     timed = known[key]
     if isinstance(timed, str):
-        raise UnsupportedError(timed)
-    return timed
+        return replace(found, notes=(*found.notes, timed))
+    return replace(found, workload=replace(found.workload, around=timed))
 
 
 @contextmanager

@@ -100,7 +100,6 @@ def host_visits(session: Session, workloads: Sequence[Sequence[Call]]) -> Iterat
 
 
 def few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:
-    """Yield the workloads to be measured together."""
     few: list[list[Call]] = []
     for calls in workloads:
         few.append(calls)

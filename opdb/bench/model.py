@@ -184,14 +184,13 @@ def measure(
     session: Session, request: ModelSpec, workload: str, mode: Mode, options: RunOptions
 ) -> ModelRun:
     """Load and measure a model; what cannot be measured is a run with that outcome."""
-    work = partial(_measure, session, request, workload, mode, options)
+    work = partial(_measure, session, request, mode, options)
     return run_of(session, workload, mode, work)
 
 
 def _measure(
     session: Session,
     request: ModelSpec,
-    workload: str,
     mode: Mode,
     options: RunOptions,
     seen: RunReadings,
@@ -216,7 +215,7 @@ def _measure(
             seen.kernels = launched_kernels(step, hidden=mode != "graph")
     if options.layers:
         seen.layers = time_layers(loaded.module, step, session.clock)
-    passing = Passing(loaded, step, session.clock, workload, session.graphs)
+    passing = Passing(loaded, step, session.clock)
     with issuing(mode, passing, seen.facts) as issue:
         if kept is not None:
             found = [t.cpu() for t in tensors(issue())]
@@ -290,7 +289,6 @@ def quiet_facts(mode: Mode, seen: RunReadings) -> dict[str, Json]:
 
 
 def _step(loaded: LoadedModel, request: ModelSpec, mode: Mode) -> Callable[[], Any]:
-    """Return what is measured: one pass, or one training step."""
     if request.training is not None:
         if mode not in UNCHANGED:
             raise InputError(f"training is not measured in mode {mode!r}; use eager or graph")
@@ -525,7 +523,6 @@ class CampaignWork(Generic[Spec]):
         if not specs:
             return
         workers = crew.workers
-        flags = (f"{workers} workers measured on this host at once",) if workers > 1 else ()
         with ExitStack() as stack:
             with crew.measuring():
                 session = stack.enter_context(campaign(detect(device), store, workers))
@@ -535,7 +532,6 @@ class CampaignWork(Generic[Spec]):
 
             def make(spec: Spec) -> ModelRun:
                 run = measure_one(spec)
-                run = replace(run, flags=(*run.flags, *flags))
                 store.save_model_run(run, claims.claim(spec.key))
                 return run
 

@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
@@ -24,7 +24,6 @@ from opdb.bench.visit import REFUSALS
 from opdb.compiled import check_works
 from opdb.compiled.inductor import (
     PASSES,
-    Captured,
     capture_graphs,
     cause_of,
     check_compiles,
@@ -66,16 +65,11 @@ PassStep: TypeAlias = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Passing:
-    """A loaded model on its device, one eager pass of it, and the clock of the device.
-
-    `counted` keeps what dynamo captures of the workload (key), counted once for all its modes.
-    """
+    """A loaded model on its device, one eager pass of it, and the clock of the device."""
 
     loaded: LoadedModel
     step: PassStep
     clock: Clock
-    workload: str
-    counted: dict[str, Captured] = field(default_factory=dict)
 
 
 def check_switches(mode: Mode) -> None:
@@ -213,11 +207,8 @@ def _tell_graphs(passing: Passing, facts: Facts) -> int:
 
     Returns after how many passes it captures nothing more.
     """
-    found = passing.counted.get(passing.workload)
-    if found is None:
-        loaded = passing.loaded
-        found = capture_graphs(loaded.module, loaded.args, loaded.kwargs).without_graphs()
-        passing.counted[passing.workload] = found
+    loaded = passing.loaded
+    found = capture_graphs(loaded.module, loaded.args, loaded.kwargs)
     facts |= {"graphs": found.count, "graph_breaks": found.graph_breaks}
     if found.reasons:
         facts["graph_break_reasons"] = list(found.reasons)
@@ -257,7 +248,6 @@ class _Traceable(nn.Module):
 
 
 def _trace(passing: Passing, facts: Facts) -> PassStep:
-    """Trace a model, and count where the trace keeps what may depend on the inputs' values."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         issue = _first_passes(lambda: _traced(passing.loaded), passing.clock, facts)
@@ -301,7 +291,6 @@ def _fresh_compiler() -> Iterator[None]:
 
 
 def _forget() -> None:
-    """Forget all that dynamo and inductor keep in memory."""
     from torch._inductor import utils
 
     torch.compiler.reset()

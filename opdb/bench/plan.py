@@ -106,7 +106,6 @@ class BenchRequest:
 
     @property
     def most_rounds(self) -> int:
-        """How many good visits are wanted of any configuration at most."""
         return max(self.rounds or ROUNDS, ROUNDS)
 
     def rounds_of(self, configuration: Configuration, called: Collection[str] = ()) -> int:
@@ -398,7 +397,6 @@ class Benched:
         return interpolated(self.store, self.board.device)
 
     def _wanted(self) -> dict[VisitRequest, int]:
-        """Return how many visits are wanted, of measurements and of duplicates."""
         request, among = self.request, self._among(self.request.configurations)
         called: set[str] = set()
         if request.rounds is None:

@@ -229,7 +229,6 @@ def calls_wanted(call_s: float, copies: int) -> int:
 
 
 def mean_time_s(step: Callable[[], None], clock: Clock, calls: int) -> float:
-    """Return the mean time of calls that are issued one behind the other, in seconds."""
     first = clock.mark()
     for _ in range(calls):
         step()

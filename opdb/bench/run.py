@@ -84,8 +84,6 @@ class BenchResult:
     board: str
     outcomes: Counter[str] = field(default_factory=Counter)
     costs_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    duplicates: int = 0
-    anchors: int = 0
     rejected: int = 0
     elapsed_s: float = 0.0
     stopped: str | None = None
@@ -112,7 +110,6 @@ class BenchResult:
                 self.refused[algorithm, one.reason or ""] += 1
             self.outcomes[one.outcome] += 1
             self.costs_s[one.configuration] += one.cost_s
-            self.duplicates += one.role == "duplicate"
             self.rejected += is_rejected(one)
 
 
@@ -153,7 +150,6 @@ class Anchors:
         self.session, self._store = session, store
         self._duties: dict[str, float] = {}
         self._measured_s: dict[str, float] = {}
-        self.made = 0
         self.flags: tuple[str, ...] = ()
         if session.on_gpu:
             for anchor in store.visits(session.platform.board.uuid, role="anchor"):
@@ -191,7 +187,6 @@ class Anchors:
             self._store.save_visit(replace(one, flags=(*one.flags, *self.flags)))
         self._duties[configuration.key] = duty_after(made)
         self._measured_s[configuration.key] = time.monotonic()
-        self.made += 1
 
     def _foreign(self) -> tuple[str, ...]:
         from opdb.meters.nvml import foreign_processes
@@ -255,11 +250,9 @@ class BenchCampaign:
         finally:
             derive_costs(self._store, self._board.uuid)
             result, budget = self._result, self._budget
-            result.anchors = self.anchors.made
             result.stopped, result.elapsed_s = budget.stopped, budget.elapsed_s
 
     def _take_host_times(self, workloads: Sequence[list[Call]]) -> None:
-        """Take one moment of workloads, each saved whole: a part of it cannot be ranked."""
         if not workloads or self._budget.spent():
             return
         self._display.note(f"host times of {plural(len(workloads), 'workload')}")
@@ -314,7 +307,6 @@ class BenchCampaign:
         return key not in self._settled and (key, job.algorithm) not in self._failed
 
     def _measure_base_power_when_due(self) -> None:
-        """Go on in a further campaign where the last measured base power some minutes ago."""
         began_s = seconds_since(self._session.campaign.started_at)
         if self._session.on_gpu and began_s >= BASE_POWER_EVERY_S:
             self._session = with_base_power_anew(self._session, self._store)
@@ -456,7 +448,6 @@ def _freeze() -> None:
 def bench_on_each(
     places: Sequence[WorkerDevice], store: Store, request: BenchRequest, display: Display
 ) -> tuple[list[BenchResult], list[str]]:
-    """Bench on several devices; return what each campaign did, and why devices failed."""
     return on_each(places, _bench_at, (store.url, request), display)
 
 

@@ -18,11 +18,9 @@ import torch
 
 import opdb
 from opdb.bench.replay import Clock, CudaClock, capture, clock_for, mean_time_s
-from opdb.compiled.inductor import Captured
 from opdb.derive.costs import STARTED_FASTER
 from opdb.errors import CannotMeasureError, InputError
-from opdb.meters import Meter, NoMeter
-from opdb.meters.rapl import RaplMeter, unavailable_reason
+from opdb.meters import Meter, NoMeter, RaplMeter, unavailable_reason
 from opdb.progress import Display
 from opdb.records import Board, Calibration, Campaign, Device, Host, Json, Stretch, this_host
 from opdb.units import plural
@@ -31,8 +29,6 @@ from opdb.workers import Crew, WorkerDevice, on_each
 
 @dataclass(frozen=True)
 class Platform:
-    """The machine of a campaign. `torch_device` is where tensors are made ("cuda:0" or "cpu")."""
-
     torch_device: str
     device: Device
     board: Board
@@ -144,7 +140,6 @@ def _environment() -> dict[str, str | None]:
 
 
 def open_meter(platform: Platform) -> Meter:
-    """Start the meter that fits the platform; where none can be used, one that says why."""
     if platform.device.type == "cuda":
         from opdb.meters.nvml import NvmlMeter
 
@@ -179,8 +174,6 @@ class Session:
     campaign: Campaign
     restores: dict[str, Stretch] = field(default_factory=dict)
     """What restoring inputs cost, by the inputs' shapes: measured once a campaign."""
-    graphs: dict[str, Captured] = field(default_factory=dict)
-    """What dynamo captures of a workload (key), on this device: counted once a campaign."""
     launching: Launching | None = None
     """Of a GPU: the state in which it starts kernels."""
 
@@ -286,7 +279,6 @@ class Launching:
         torch.cuda.synchronize()
 
     def time_s(self) -> float:
-        """Return the time of a tiny kernel in a CUDA graph of a chain of them (seconds)."""
         replay, clock = self._graph.replay, CudaClock()
         replay()
         return statistics.median(mean_time_s(replay, clock, REPLAYS) for _ in range(TIMED)) / CHAIN

@@ -382,8 +382,6 @@ def _document(result: lazy.bench_run.BenchResult) -> dict[str, Json]:
         "configurations": result.configurations,
         "visits": sum(result.outcomes.values()),
         "outcomes": dict(result.outcomes),
-        "duplicates": result.duplicates,
-        "anchors": result.anchors,
         "rejected": result.rejected,
         "device_time_s": result.cost_s,
         "device_time_per_configuration_s": result.typical_cost_s,

@@ -90,8 +90,6 @@ class BuildOptions:
             )
         if self.gpu_seconds is not None and not self.gpu_seconds >= 0:
             raise InputError(f"--gpu-seconds {self.gpu_seconds:g}: give seconds, 0 or more")
-        if self.runs is not None and self.runs < 0:
-            raise InputError(f"--runs {self.runs}: give a number of models, 0 or more")
 
 
 def _read(
@@ -123,7 +121,6 @@ def _list_beside(argument: str) -> Path:
 def _jobs(
     requests: Sequence[ModelSpec], stored: Mapping[str, Stored], mode: Mode
 ) -> list[lazy.loop.BuildModel]:
-    """Return what the requests call in a mode, each workload once."""
     called: dict[str, lazy.loop.BuildModel] = {}
     for request in requests:
         if (found := stored.get(repr(request))) is not None:
@@ -187,21 +184,7 @@ def _survey_document(known: lazy.survey.Survey) -> dict[str, Json]:
         "configurations": len(known.configurations),
         "measured": len(known.costs),
         "pending": len(known.pending),
-        "gpu_seconds_rest_on": _rests_on(known),
     }
-
-
-def _rests_on(known: lazy.survey.Survey) -> str:
-    prices = known.prices
-    if not prices.rests_on:
-        return (
-            f"nothing was visited on {known.device} yet: {prices.usual:g} s a configuration, the "
-            "median on an H200"
-        )
-    return (
-        f"the median of a configuration's visits on {known.device}, kind by kind where there are "
-        f"enough: {prices.usual:.2f} s over all {prices.rests_on}"
-    )
 
 
 class MeasuringPlan(Listing):
@@ -239,7 +222,7 @@ def _plan(found: lazy.survey.Planned, errors: Sequence[OpdbError] = ()) -> Measu
         f"to the target {found.target:g}: {len(found.steps) + len(found.beyond)} configurations, "
         f"{found.gpu_seconds + beyond_s:.0f} GPU-seconds; {len(found.beyond)} of them beyond those "
         f"given; everything pending: {everything_s:.0f} GPU-seconds",
-        f"GPU-seconds rest on {_rests_on(known)}; calibration and model runs come on top",
+        "calibration and model runs come on top",
         Rows(STEPS, [*steps[:SHOWN], *steps[SHOWN:][-1:]]),
         f"{plural(len(steps), 'step')}, all with --json",
         Rows(PLANNED, found.workloads),

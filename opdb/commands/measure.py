@@ -268,7 +268,6 @@ def _entry(of: Callable[[MeasuredRun], Mapping[str, Json]], name: str) -> Column
 def _named(
     of: Callable[[MeasuredRun], Mapping[str, Json]], *names: str
 ) -> Iterator[Column[MeasuredRun]]:
-    """Return the columns of these entries of a mapping."""
     return map(partial(_entry, of), names)
 
 
@@ -386,7 +385,6 @@ def _measured(
     db: str | None,
     display: Display,
 ) -> Measured:
-    """Measure each request in each mode, timed for so many repeats and with layers, or without."""
     device, places = where[0], measured_places(*where, modes)
     errors: list[OpdbError] = []
     done: list[MeasuredRun] = []
@@ -432,13 +430,22 @@ def _trained(
     with lazy.store.open_store(db) as store:
         stored = harvested(store, requests, lazy.harvests.measuring(), display, errors)
         jobs = _jobs(requests, stored)
-        with display.progress(len(jobs), "train") as shown:
-            for workload, run in lazy.driver.train_models(store, jobs, driver, device, shown):
-                [ran] = [c for c in store.campaigns() if c.id == run.campaign]
-                cost = run_cost([run], typical_on(ran.device))
-                done.append(MeasuredRun(workload, run, cost, ran))
+        if not jobs:
+            return Trainings(done, errors)
+        platform = lazy.session.detect(device)
+        with (
+            lazy.bench_run.campaign(platform, store) as session,
+            display.progress(len(jobs), "train") as shown,
+        ):
+            for request, workload in jobs:
+                shown.doing(f"{workload.name} {describe(workload)}")
+                run = lazy.driver.train(session, request, workload.key, driver)
+                store.save_model_run(run)
+                cost = run_cost([run], typical_on(platform.device))
+                done.append(MeasuredRun(workload, run, cost, session.campaign))
                 if table is not None:
                     table.append(TRAININGS.document(done[-1]))
+                shown.done()
     return Trainings(done, errors)
 
 

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pkgutil import resolve_name
 from types import SimpleNamespace
@@ -53,7 +53,7 @@ class Break:
 class Captured:
     """The graphs of one pass in the order of their capture, and what broke it into pieces.
 
-    `count` is how many graphs there are, kept or not (see `without_graphs`).
+    `count` is how many graphs there are.
     `breaks` lists the breaks that ended a graph, then those with an empty graph before them. After
     `passes` nothing more is captured. `given_up` says that a pass then enters no graph: dynamo runs
     the model as it stands.
@@ -78,9 +78,6 @@ class Captured:
     @property
     def reasons(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(each.reason for each in self.breaks))
-
-    def without_graphs(self) -> Captured:
-        return replace(self, graphs=())
 
 
 @contextmanager

@@ -68,7 +68,6 @@ def answering(board: str) -> Iterator[None]:
 
 
 def scaled(value: int | None, factor: float) -> float | None:
-    """Return a reading in base SI; None where there is none."""
     return None if value is None else value * factor
 
 
@@ -78,7 +77,6 @@ def handle_of(uuid: str) -> Any:
 
 
 def instant_power_w(handle: Any) -> float | None:
-    """Return the board's instant power; None where the driver does not report it."""
     found = optional("nvmlDeviceGetFieldValues", handle, [pynvml.NVML_FI_DEV_POWER_INSTANT])
     if found is None or found[0].nvmlReturn != pynvml.NVML_SUCCESS:
         return None
@@ -243,8 +241,6 @@ _SERIES = ("samples", "counter", "instant", "clock")
 
 
 class NvmlMeter:
-    """Power of one NVIDIA board, recorded by a process of its own."""
-
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
         self._process = subprocess.Popen(
@@ -298,7 +294,6 @@ class NvmlMeter:
         self._ask({"watch_instant": on})
 
     def trace(self, start_s: float, end_s: float) -> Trace:
-        """Return all that was recorded from `start_s` to `end_s` (monotonic seconds)."""
         answer = self._ask({"trace": [start_s, end_s]})
         series = {name: tuple((t, v) for t, v in answer[name]) for name in _SERIES}
         edges = series["counter"]

@@ -90,7 +90,7 @@ def passing(loaded: LoadedModel) -> Passing:
         with torch.no_grad():
             return loaded.module(*loaded.args, **loaded.kwargs)
 
-    return Passing(loaded, step, CpuClock(), "key")
+    return Passing(loaded, step, CpuClock())
 
 
 @pytest.mark.parametrize("mode", ["eager", "dynamo", "trace", "compile"])

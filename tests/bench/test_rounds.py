@@ -119,7 +119,7 @@ def test_duplicates_are_measured_blind_and_stored_apart(
     assert roles(store, result.board) == {
         (c.key, role): 2 for c in (RELU, SQUARE) for role in ("measurement", "duplicate")
     }
-    assert result.duplicates == 4 and result.configurations == 2
+    assert result.configurations == 2
     assert all(c.visits == 2 for [c] in store.costs(result.board).values())
     assert benched(store, duplicates=1.0).campaign is None
 

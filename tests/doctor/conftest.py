@@ -18,17 +18,15 @@ import pynvml
 import pytest
 import torch
 
-from opdb.meters import rapl
+from opdb import meters
 from opdb.store import open_store
 from opdb.units import MICRO
 from tests.meters.test_nvml import UUID, mig
 
-REQUIRES = ["torch>=2.6", 'ruff>=0.6; extra == "dev"', 'pytest>=8.2; extra == "estimates"']
-
 
 @dataclass
 class Machine:
-    """What NVML, torch, the disk and the package's metadata answer; a test changes one of them."""
+    """What NVML, torch, and the disk answer; a test changes one of them."""
 
     folder: Path
     database: Path
@@ -44,7 +42,6 @@ class Machine:
     start_error: int | None = None
     gpus: int = 1
     free_bytes: int = 50_000_000_000
-    requires: list[str] = field(default_factory=lambda: list(REQUIRES))
 
     def program(self, name: str) -> Path:
         """Put a program on the PATH and return it."""
@@ -78,7 +75,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(
         "opdb.compiled.sysconfig.get_paths", lambda: {"include": str(tmp_path / "include")}
     )
-    monkeypatch.setattr(rapl, "unavailable_reason", lambda: None)
+    monkeypatch.setattr(meters, "unavailable_reason", lambda: None)
     monkeypatch.setattr(
         shutil, "disk_usage", lambda _: SimpleNamespace(free=made.free_bytes, total=10**12)
     )
@@ -93,7 +90,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 def answer_metadata(made: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let opdb require what the machine says, and Triton be installed."""
     version = importlib.metadata.version
-    monkeypatch.setattr(importlib.metadata, "requires", lambda _: made.requires)
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: "3.0" if name == "triton" else version(name)
     )

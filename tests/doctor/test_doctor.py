@@ -15,8 +15,8 @@ import pynvml
 import pytest
 import torch
 
+from opdb import meters
 from opdb.doctor import Finding, examine, works
-from opdb.meters import rapl
 from opdb.store.schema import SCHEMA
 from tests import postgres
 from tests.doctor.conftest import Machine, refuse
@@ -112,7 +112,7 @@ def test_tools_that_are_lacking(machine: Machine, monkeypatch: pytest.MonkeyPatc
     (machine.programs / "ncu").unlink()
     the_fault("Nsight Compute", "no ncu on PATH", "Only hardware counters", blocks=False)
     machine.program("ncu")
-    monkeypatch.setattr(rapl, "unavailable_reason", lambda: "RAPL cannot be read")
+    monkeypatch.setattr(meters, "unavailable_reason", lambda: "RAPL cannot be read")
     the_fault("processor energy", "RAPL cannot be read", "bench --device cpu", blocks=False)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from opdb.meters.rapl import RaplMeter, unavailable_reason
+from opdb.meters import RaplMeter, unavailable_reason
 
 RANGE_UJ = 1_000_000
 

@@ -254,8 +254,6 @@ def encode_argument(value: Any, reference: Callable[[Node], Json]) -> Json:
         return [encode_argument(item, reference) for item in value]
     if isinstance(value, torch.device):
         return dict(_OF_DEVICE)
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        raise UnsupportedError("a size that depends on values")
     return encode_constant(value)
 
 
@@ -335,12 +333,10 @@ def build_fused(configuration: Configuration, device: str, seed: int) -> BuiltCa
         run = _compiled(configuration, tensors, device)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise UnsupportedError(f"cannot build {NAME}: {error}") from error
-    given: dict[bool, list[Tensor]] = {False: [], True: []}
-    for tensor, spec in zip(tensors, specs, strict=True):
-        given[spec.get("role") == "weight"].append(tensor)
-    return BuiltCall(
-        configuration, run, tuple(tensors), _device=device, inputs=given[False], weights=given[True]
-    )
+    weights = [t for t, spec in zip(tensors, specs, strict=True) if spec.get("role") == "weight"]
+    inputs = [t for t, spec in zip(tensors, specs, strict=True) if spec.get("role") != "weight"]
+    given = tuple(tensors)
+    return BuiltCall(configuration, run, given, _device=device, inputs=inputs, weights=weights)
 
 
 def _tensors(
@@ -426,8 +422,8 @@ def graph_of(
         args = tuple(argument(value) for value in node["args"])
         kwargs = {name: argument(value) for name, value in node.get("kwargs", {}).items()}
         made.append(graph.call_function(target, args, kwargs))
-    outputs = [argument(output) for output in map(_reference, configuration.parameters["outputs"])]
-    graph.output(tuple(outputs))
+    output_specs = configuration.parameters["outputs"]
+    graph.output(tuple(map(argument, output_specs)))
     module = GraphModule({}, graph)
     _propagate(module, tensors)
     for node, node_spec in zip(made, nodes, strict=True):
@@ -436,7 +432,6 @@ def graph_of(
                 f"{node_spec['op']} gives {_shape(node.meta['val'])}, expected {node_spec['shape']}"
             )
     check_bounds(made, [_range(spec) for spec in configuration.inputs["inputs"]])
-    output_specs = configuration.parameters["outputs"]
     _force_layouts(module, output_specs, optimized=is_layout_optimized(configuration))
     return module
 
@@ -446,10 +441,6 @@ def _range(spec: Json) -> tuple[int, int]:
     values = spec.get("values")
     low, high = values["range"] if isinstance(values, dict) and "range" in values else (0, 2)
     return int(low), max(int(high), int(low) + 1)
-
-
-def _reference(output: Json) -> Json:
-    return {name: output[name] for name in ("node", "input") if name in output}
 
 
 def _propagate(module: GraphModule, tensors: Sequence[Tensor]) -> None:

@@ -68,36 +68,34 @@ def arguments(value: Json) -> Iterator[Json]:
             yield from arguments(item)
 
 
-class _Graph:
-    def __init__(self, view: View) -> None:
-        self.inputs = view.occurrences
-        self.nodes: list[Json] = view["nodes"] or []
+def _shape(view: View, argument: Json) -> Shape:
+    if isinstance(argument, dict) and "input" in argument:
+        return list(view.occurrences[argument["input"]]["shape"])
+    if isinstance(argument, dict) and "node" in argument:
+        shape = view["nodes"][argument["node"]]["shape"]
+        return [] if shape and isinstance(shape[0], list) else list(shape)
+    return []
 
-    def shape(self, argument: Json) -> Shape:
-        if isinstance(argument, dict) and "input" in argument:
-            return list(self.inputs[argument["input"]]["shape"])
-        if isinstance(argument, dict) and "node" in argument:
-            shape = self.nodes[argument["node"]]["shape"]
-            return [] if shape and isinstance(shape[0], list) else list(shape)
-        return []
 
-    def flops(self, node: Json) -> int:
-        name, given = packet(node), node["args"]
-        if name in _PRODUCTS:
-            first, second = (self.shape(given[i]) for i in _PRODUCTS[name])
-            return 2 * prod(first) * second[-1]
-        if name in ("convolution", "_convolution"):
-            weight, transposed = self.shape(given[1]), len(given) > 6 and given[6]
-            spread = prod(self.shape(given[0])) if transposed else _elements(node)
-            return 2 * spread * prod(weight[1:])
-        if name.startswith("_scaled_dot_product"):
-            query, key, value = (self.shape(given[i]) for i in range(3))
-            return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
-        if name == _SOFTMAX:  # largest value, differences, exponentials, their sum
-            return 4 * prod(self.shape(given[0]))
-        if name in _REDUCTIONS:
-            return max((prod(self.shape(a)) for a in arguments(given)), default=0)
-        return 0 if name in _MOVES else _elements(node)
+def _node_flops(view: View, node: Json) -> int:
+    """Return the operations of a node; a multiply-add counts 2."""
+    name, given = packet(node), node["args"]
+    shapes = [_shape(view, argument) for argument in given]
+    if name in _PRODUCTS:
+        first, second = (shapes[i] for i in _PRODUCTS[name])
+        return 2 * prod(first) * second[-1]
+    if name in ("convolution", "_convolution"):
+        transposed = len(given) > 6 and given[6]
+        spread = prod(shapes[0]) if transposed else _elements(node)
+        return 2 * spread * prod(shapes[1][1:])
+    if name.startswith("_scaled_dot_product"):
+        query, key, value = shapes[:3]
+        return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+    if name == _SOFTMAX:  # largest value, differences, exponentials, their sum
+        return 4 * prod(shapes[0])
+    if name in _REDUCTIONS:
+        return max((prod(_shape(view, a)) for a in arguments(given)), default=0)
+    return 0 if name in _MOVES else _elements(node)
 
 
 def _elements(node: Json) -> int:
@@ -107,31 +105,23 @@ def _elements(node: Json) -> int:
     return v.numel(shape)
 
 
-def _flops(view: View) -> int:
-    graph = _Graph(view)
-    return sum(graph.flops(node) for node in graph.nodes)
-
-
 def _output_shapes(view: View) -> list[Shape]:
-    graph = _Graph(view)
-    return [graph.shape(output) for output in view["outputs"] or []]
+    return [_shape(view, output) for output in view["outputs"] or []]
 
 
 def _output_dtype(view: View) -> str:
     """Return the dtype of the largest output, in which all are counted."""
-    shapes = _output_shapes(view)
     dtypes = [output["dtype"] for output in view["outputs"] or []]
-    return max(zip(map(v.numel, shapes), dtypes, strict=True), default=(0, "float32"))[1]
+    return max(zip(map(v.numel, view.outputs), dtypes, strict=True), default=(0, "float32"))[1]
 
 
 def _not_read(view: View) -> Iterator[int]:
-    graph = _Graph(view)
-    gathers = [node for node in graph.nodes if packet(node) == _GATHERS]
-    for node in gathers:
+    nodes = view["nodes"] or []
+    for node in (each for each in nodes if packet(each) == _GATHERS):
         table = node["args"][0]
-        uses = sum(table == a for other in graph.nodes for a in arguments(other["args"]))
+        uses = sum(table == a for other in nodes for a in arguments(other["args"]))
         if isinstance(table, dict) and "input" in table and uses == 1:
-            spec = graph.inputs[table["input"]]
+            spec = view.occurrences[table["input"]]
             gathered = _elements(node) * v.item_bytes(spec["dtype"])
             yield max(0, v.spec_bytes(spec) - gathered)
 
@@ -140,7 +130,7 @@ register(
     Kind(
         NAME,
         "inputs, *, nodes, outputs, layout_optimized=False",
-        flops_rule=_flops,
+        flops_rule=lambda view: sum(_node_flops(view, node) for node in view["nodes"] or []),
         # inputs and outputs once; of a table that is only gathered from, what is gathered
         bytes_rule=lambda view: v.inputs_and_outputs(view) - sum(_not_read(view)),
         shapes_rule=_output_shapes,

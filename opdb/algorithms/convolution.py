@@ -17,7 +17,6 @@ pointers, and the order of the same arguments differs from one function to the n
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_size_t, c_void_p
@@ -114,11 +113,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cudnnCreate": (POINTER(c_void_p),),
     "cudnnSetStream": (c_void_p, c_void_p),
     "cudnnCreateTensorDescriptor": (POINTER(c_void_p),),
-    "cudnnDestroyTensorDescriptor": (c_void_p,),
     "cudnnCreateFilterDescriptor": (POINTER(c_void_p),),
-    "cudnnDestroyFilterDescriptor": (c_void_p,),
     "cudnnCreateConvolutionDescriptor": (POINTER(c_void_p),),
-    "cudnnDestroyConvolutionDescriptor": (c_void_p,),
     # descriptor, format, type, n, c, h, w
     "cudnnSetTensor4dDescriptor": (c_void_p, *[c_int] * 6),
     # descriptor, type, format, k, c of a group, r, s
@@ -174,43 +170,6 @@ def cudnn() -> Cudnn:
     return Cudnn()
 
 
-class Descriptors:
-    """One convolution as cuDNN takes it; needs no GPU."""
-
-    def __init__(self, library: Cudnn, problem: ConvolutionShapes) -> None:
-        if problem.dtype not in TYPES:
-            raise RefusedError(f"cuDNN convolves {', '.join(TYPES)}; not {problem.dtype}")
-        self._library = library
-        input, weight = self._made("Tensor"), self._made("Filter")
-        convolution, output = self._made("Convolution"), self._made("Tensor")
-        self.four = input, weight, convolution, output
-        number = TYPES[problem.dtype]
-        layout = _NHWC if problem.channels_last else _NCHW
-        computed_in = TYPES["float64" if problem.dtype == "float64" else "float32"]
-        call = library.call
-        call("cudnnSetTensor4dDescriptor", input, layout, number, *problem.input)
-        call("cudnnSetFilter4dDescriptor", weight, number, layout, *problem.weight)
-        call(
-            "cudnnSetConvolution2dDescriptor",
-            convolution,
-            *problem.padding,
-            *problem.stride,
-            *problem.dilation,
-            _CROSS_CORRELATION,
-            computed_in,
-        )
-        call("cudnnSetConvolutionGroupCount", convolution, problem.groups)
-        call("cudnnSetConvolutionMathType", convolution, math_of(problem))
-        call("cudnnSetTensor4dDescriptor", output, layout, number, *problem.output)
-
-    def _made(self, what: str) -> c_void_p:
-        made = c_void_p()
-        self._library.call(f"cudnnCreate{what}Descriptor", ctypes.byref(made))
-        destroy = f"cudnnDestroy{what}Descriptor"
-        weakref.finalize(self, self._library.call, destroy, made).atexit = False
-        return made
-
-
 def math_of(problem: ConvolutionShapes) -> int:
     """Return the arithmetic that torch, too, lets cuDNN use for a type (Conv_v7.cpp)."""
     if problem.dtype == "float16":
@@ -230,13 +189,13 @@ class Plan:
     def __init__(self, device: torch.device, problem: ConvolutionShapes, algorithm: str) -> None:
         self._library, self._device = cudnn(), device
         self._handle = handle_of(device)
-        self._descriptors = Descriptors(self._library, problem)
+        self._four = self._described(problem)
         self._number = self._chosen(problem, algorithm)
         size = c_size_t()
         self._library.call(
             "cudnnGetConvolutionForwardWorkspaceSize",
             self._handle,
-            *self._descriptors.four,
+            *self._four,
             self._number,
             ctypes.byref(size),
         )
@@ -244,6 +203,34 @@ class Plan:
         self.ran = NUMBERED.get(self._number, f"cuDNN's algorithm {self._number}")
         scalar = c_double if problem.dtype == "float64" else c_float
         self._one, self._zero = scalar(1.0), scalar(0.0)
+
+    def _described(self, problem: ConvolutionShapes) -> list[c_void_p]:
+        """Return the descriptors of input, weight, convolution and output, which live on."""
+        if problem.dtype not in TYPES:
+            raise RefusedError(f"cuDNN convolves {', '.join(TYPES)}; not {problem.dtype}")
+        four = [c_void_p() for _ in range(4)]
+        for made, what in zip(four, ("Tensor", "Filter", "Convolution", "Tensor"), strict=True):
+            self._library.call(f"cudnnCreate{what}Descriptor", ctypes.byref(made))
+        input, weight, convolution, output = four
+        number = TYPES[problem.dtype]
+        layout = _NHWC if problem.channels_last else _NCHW
+        computed_in = TYPES["float64" if problem.dtype == "float64" else "float32"]
+        call = self._library.call
+        call("cudnnSetTensor4dDescriptor", input, layout, number, *problem.input)
+        call("cudnnSetFilter4dDescriptor", weight, number, layout, *problem.weight)
+        call(
+            "cudnnSetConvolution2dDescriptor",
+            convolution,
+            *problem.padding,
+            *problem.stride,
+            *problem.dilation,
+            _CROSS_CORRELATION,
+            computed_in,
+        )
+        call("cudnnSetConvolutionGroupCount", convolution, problem.groups)
+        call("cudnnSetConvolutionMathType", convolution, math_of(problem))
+        call("cudnnSetTensor4dDescriptor", output, layout, number, *problem.output)
+        return four
 
     def _chosen(self, problem: ConvolutionShapes, algorithm: str) -> int:
         """Return the algorithm's number, or that of the first that cuDNN's heuristic says can run.
@@ -253,7 +240,7 @@ class Plan:
         number = algorithm_named(algorithm).number
         if number is not None:
             return number
-        call, four = self._library.call, self._descriptors.four
+        call, four = self._library.call, self._four
         found, proposals = c_int(), (Proposal * _MOST_PROPOSALS)()
         name = "cudnnGetConvolutionForwardAlgorithm_v7"
         call(name, self._handle, *four, _MOST_PROPOSALS, ctypes.byref(found), proposals)
@@ -267,7 +254,7 @@ class Plan:
     def run(self, input_pointer: int, weight_pointer: int, output_pointer: int) -> None:
         """Convolve on torch's current stream."""
         library = self._library
-        input, weight, convolution, output = self._descriptors.four
+        input, weight, convolution, output = self._four
         stream = torch.cuda.current_stream(self._device).cuda_stream
         library.call("cudnnSetStream", self._handle, stream)
         workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self._device)

@@ -116,8 +116,6 @@ class Kind:
         return parse_signature(self.spelled)
 
     def view(self, configuration: Configuration) -> View:
-        if configuration.kind != self.name:
-            raise ValueError(f"kind {self.name!r} asked about a {configuration.kind!r}")
         return View(configuration, self)
 
     def flops(self, configuration: Configuration) -> int:
@@ -128,17 +126,13 @@ class Kind:
     def bytes_moved(self, configuration: Configuration) -> int:
         return self.traffic(configuration)[0]
 
-    def weight_bytes(self, configuration: Configuration) -> int:
-        """Return the bytes of weights that one call reads.
+    def traffic(self, configuration: Configuration) -> tuple[int, int]:
+        """Return the bytes that one call moves, and those of weights among them.
 
-        They are what it moves beyond its inputs and outputs: an embedding reads few of its rows. A
-        backward pass has no weights that could stay hot, since the pass before it leaves none in
+        Weights are what it moves beyond its inputs and outputs: an embedding reads few of its rows.
+        A backward pass has no weights that could stay hot, since the pass before it leaves none in
         the caches.
         """
-        return self.traffic(configuration)[1]
-
-    def traffic(self, configuration: Configuration) -> tuple[int, int]:
-        """Return the bytes that one call moves, and those of weights among them."""
         if configuration.pass_name == "backward":
             return self.backward_bytes(configuration.forward), 0
         return self.view(configuration).traffic()

@@ -141,7 +141,6 @@ class View:
         return self.kind.flops_rule(self)
 
     def traffic(self) -> tuple[int, int]:
-        """Return the bytes that the call moves, and those of weights among them."""
         if not self.kind.launches_rule(self):
             return 0, 0
         moved = self.kind.bytes_rule(self)

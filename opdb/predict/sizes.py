@@ -128,11 +128,11 @@ def place_of(configuration: Configuration) -> Coordinates | None:
     first = tensors[0] if tensors else {"shape": [], "dtype": "float32"}
     dtype, shape, layout = str(first["dtype"]), list(first["shape"]), first.get("layout")
     channels = int(shape[1]) if len(shape) > 1 else 1
-    flops, moved = kind.flops(configuration), kind.bytes_moved(configuration)
+    flops, (moved, weights) = kind.flops(configuration), kind.traffic(configuration)
     axes = (
         math.log(max(flops, 1)),
         math.log(max(moved, 1)),
-        0.5 * math.log(max(kind.weight_bytes(configuration), 1)),
+        0.5 * math.log(max(weights, 1)),
         0.5 * math.log(max(channels, 1)),
         0.7 * math.log(_window(configuration)),
         1.5 * (configuration.parameters.get("groups", 1) != 1),

@@ -115,12 +115,12 @@ def _is_engines(configuration: Configuration) -> bool:
 
 def _of_call(configuration: Configuration) -> Count:
     kind = KINDS[configuration.kind]
-    flops, moved = kind.flops(configuration), kind.bytes_moved(configuration)
+    flops, (moved, weights) = kind.flops(configuration), kind.traffic(configuration)
     if configuration.pass_name == "backward":
         return Count(backward_flops=flops, backward_bytes=moved)
     return Count(
         calls=1,
-        weight_bytes=kind.weight_bytes(configuration),
+        weight_bytes=weights,
         activation_bytes=kind.activation_bytes(configuration),
         forward_flops=flops,
         forward_bytes=moved,

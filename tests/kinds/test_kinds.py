@@ -75,7 +75,7 @@ def test_a_product_and_what_follows_it() -> None:
     )
     assert FUSED.flops(configuration) == 2 * 4 * 16 * 8 + 32 + 32
     assert FUSED.bytes_moved(configuration) == 4 * (8 + 64 + 128 + 32 + 4)
-    assert FUSED.weight_bytes(configuration) == 4 * 128
+    assert FUSED.traffic(configuration)[1] == 4 * 128
     assert FUSED.shapes_rule(FUSED.view(configuration)) == [[4, 8], [4]]
 
 
@@ -133,7 +133,7 @@ def test_a_table_counts_as_far_as_it_is_read() -> None:
         [{"node": 0, "dtype": "float32"}],
     )
     assert FUSED.bytes_moved(looked_up) == 4 * 24 + 8 * 3 + 4 * 24
-    assert FUSED.weight_bytes(looked_up) == 4 * 24
+    assert FUSED.traffic(looked_up)[1] == 4 * 24
 
 
 def test_small_outputs_count_in_the_type_of_the_largest() -> None:

@@ -133,12 +133,10 @@ class BoardData:
         self._runs = cache(
             lambda mode: Lookup[Sequence[ModelRun]](partial(self._read_runs, mode), ())
         )
-        self._quiet = cache(
-            lambda board: Lookup[Collection[Form]](partial(self._read_quiet, board), ())
-        )
-        self._has_quiet_calls = cache(lambda board: bool(self._read_quiet(board, None)))
+        self._quiet = cache(self._read_quiet)
         self.calibration = cache(self._usual_calibration)
         self.factors = cache(self._factors)
+        self._brought = cache(self._brought_over)
         self.stored_ratios = cache(self._stored_ratios)
         self._memory_rate = cache(self._highest_rate)
         self.run_cost = cache(self._cost_of_runs)
@@ -260,16 +258,16 @@ class BoardData:
 
     def read_costs(self, called: Mapping[str, Iterable[Workload]]) -> None:
         """Read at once what predictions of workloads for boards ask: small queries are slow."""
-        every: set[Configuration] = set()
+        every: set[str] = set()
+        lacking: set[str] = set()
         for board, of_board in called.items():
-            configurations = {c for w in of_board for c in w.occurrences()}
-            self.own(configurations, board)
-            if self.device.type != "cpu":
-                self._quiet(board).of(c.key for c in configurations)
-            every |= configurations
-        keys = [c.key for c in every]
-        self._different.of(keys)
-        self._after_others.of(keys)
+            configurations = {c.key: c for w in of_board for c in w.occurrences()}
+            own = self.own(configurations.values(), board)
+            every |= configurations.keys()
+            lacking |= configurations.keys() - own.keys()
+        self._different.of(every)
+        self._after_others.of(every)
+        self._timed_on.of(lacking)
 
     def own(self, configurations: Iterable[Configuration], board: str) -> dict[str, Cost]:
         """Return what a board measured of these (by key), in these settings.
@@ -280,9 +278,7 @@ class BoardData:
         known = self._costs[board]
         given = {c.key: c for c in configurations}
         if unread := [key for key in given if key not in known]:
-            # Of most configurations, few boards have a cost.
-            timed = [key for key, on in self._timed_on.of(unread).items() if board in on]
-            found = self._store.costs(board, timed) if timed else {}
+            found = self._store.costs(board, unread)
             for key in unread:
                 known[key] = self._in_settings(found.get(key, ()), given[key])
         return {key: cost for key in given if (cost := known[key]) is not None}
@@ -307,10 +303,12 @@ class BoardData:
         given = list(configurations)
         own = self.own(given, board)
         lacking = [c for c in given if c.key not in own]
+        timed_on = self._timed_on.of(c.key for c in lacking)
         for other in reversed(self._last(board)[:-1]):
-            if lacking and (found := self.own(lacking, other)):
+            timed = [c for c in lacking if other in timed_on[c.key]]
+            if timed and (found := self.own(timed, other)):
                 lacking = [c for c in lacking if c.key not in found]
-                yield other, self._transferred(found, board, other)
+                yield other, {key: self._brought(key, board, other) for key in found}
 
     def costs_on(self, board: str, configurations: Collection[Configuration]) -> dict[str, Cost]:
         """Return the costs of configurations on a board, by key, as far as any board has them.
@@ -321,6 +319,12 @@ class BoardData:
         for _, lent in self._lent(configurations, board):
             costs |= lent
         return costs
+
+    def _brought_over(self, key: str, board: str, origin: str) -> Cost:
+        """Return another board's own cost as this one would have it."""
+        cost = self._costs[origin][key]
+        assert cost is not None
+        return transferred(cost, board, self.factors(board, origin), self.base_power_w(board))
 
     def _transferred(self, costs: Mapping[str, Cost], board: str, origin: str) -> dict[str, Cost]:
         by = self.factors(board, origin)
@@ -400,15 +404,10 @@ class BoardData:
             for form, quantity in cost.host_time_s.items()
         }
 
-    def _read_quiet(
-        self, board: str, keys: Collection[str] | None
-    ) -> Mapping[str, Collection[Form]]:
-        """Return the forms in which a board's host time of configurations (keys) is quiet time."""
-        found: dict[str, set[Form]] = {}
-        for (key, form), blocks in self._store.host_blocks(board, keys).items():
-            if blocks >= LEAST_BLOCKS:
-                found.setdefault(key, set()).add(form)
-        return found
+    def _read_quiet(self, board: str) -> set[CallForm]:
+        """Return the calls whose host time on a board is a quiet time."""
+        found = self._store.host_blocks(board)
+        return {call for call, blocks in found.items() if blocks >= LEAST_BLOCKS}
 
     def has_quiet_host(self, workload: Workload, board: str, costs: Mapping[str, Cost]) -> bool:
         """Return whether most of the host time that costs have of a workload is quiet time.
@@ -419,15 +418,16 @@ class BoardData:
         """
         if workload.around is None or self.device.type == "cpu":
             return True
-        quiet = self._quiet(board).of(c.key for c in workload.occurrences())
+        quiet = self._quiet(board)
         all_s = quiet_s = 0.0
-        for call in workload.calls:
+        pass_ = self._pass_of(workload)
+        for call, times in zip(pass_.calls, pass_.times, strict=True):
             key, form = call.configuration.key, call.form
             if (cost := costs.get(key)) and (own := cost.host_time_s.get(form)):
-                all_s += own.mean
-                quiet_s += own.mean if form in quiet[key] else 0.0
+                all_s += times * own.mean
+                quiet_s += times * own.mean if (key, form) in quiet else 0.0
         if not all_s:
-            return self._has_quiet_calls(board)
+            return bool(quiet)
         return quiet_s > all_s / 2
 
     def in_mode(self, inputs: PredictionInputs, pass_: Pass, mode: Mode) -> PredictionInputs:

@@ -577,6 +577,7 @@ class Peers:
         self._data = data
         self._as_learned = as_learned
         self._weighted_calls = cache(weighted_calls)
+        self._ranked = cache(self._by_likeness)
 
     def evidence(self, workload: Workload, mode: Mode) -> list[RunRatio]:
         """Return what measured runs of the other models most like a workload show of sums.
@@ -640,13 +641,9 @@ class Peers:
         The nearest is of the same phase and range of batch sizes, of the same dtype, and has the
         batch size that is least apart.
         """
-        nearest: dict[str, MeasuredWorkload] = {}
-        for other in sorted(
-            self._data.measured_in(mode).values(), key=lambda other: _unlikeness(other, workload)
-        ):
-            if other.name != workload.name:
-                nearest.setdefault(other.name, other)
-        candidates = list(nearest.values())[:MOST_PEERS]
+        alike = self._ranked(mode, workload.phase, workload.batch_size, workload.dtype)
+        candidates = [each for each in alike[: MOST_PEERS + 1] if each.name != workload.name]
+        candidates = candidates[:MOST_PEERS]
         found = self._data.workloads_of([other.key for other in candidates])
         plain = self._data.workloads_of([other.model_key for other in found])
         own = self._weighted_calls(workload)
@@ -655,6 +652,23 @@ class Peers:
             for other, as_called in zip(candidates, plain, strict=True)
             if not is_same_model(own, self._weighted_calls(as_called))
         ]
+
+    def _by_likeness(
+        self, mode: Mode, phase: Phase, batch_size: int, dtype: str
+    ) -> list[MeasuredWorkload]:
+        """Return the workload of each name that is nearest to one of these, the nearest first."""
+
+        def unlikeness(other: MeasuredWorkload) -> tuple[bool, bool, bool, float]:
+            apart = math.inf  # of an empty batch
+            if other.batch_size and batch_size:
+                apart = abs(math.log(other.batch_size / batch_size))
+            other_batch = batch_of(other.batch_size) != batch_of(batch_size)
+            return other.phase != phase, other_batch, other.dtype != dtype, apart
+
+        nearest: dict[str, MeasuredWorkload] = {}
+        for other in sorted(self._data.measured_in(mode).values(), key=unlikeness):
+            nearest.setdefault(other.name, other)
+        return list(nearest.values())
 
 
 def weighted_calls(workload: Workload) -> Counter[str]:
@@ -676,15 +690,3 @@ def is_same_model(one: Counter[str], other: Counter[str]) -> bool:
     """Return whether two models, by their calls with weights, are one under two names or sizes."""
     smaller = min(one.total(), other.total())
     return smaller > 0 and (one & other).total() >= SAME * smaller
-
-
-def _unlikeness(other: MeasuredWorkload, workload: Workload) -> tuple[bool, bool, bool, float]:
-    apart = math.inf  # of an empty batch
-    if other.batch_size and workload.batch_size:
-        apart = abs(math.log(other.batch_size / workload.batch_size))
-    return (
-        other.phase != workload.phase,
-        batch_of(other.batch_size) != batch_of(workload.batch_size),
-        other.dtype != workload.dtype,
-        apart,
-    )

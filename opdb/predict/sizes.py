@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 from opdb.errors import UnknownNameError
 from opdb.kinds import get_kind
@@ -50,8 +51,7 @@ class Coordinates:
         return apart + _OTHER_DTYPE * (self.dtype != other.dtype)
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """Time (seconds) and dynamic energy (joules) of one call."""
 
     time_s: float

@@ -7,8 +7,8 @@ import statistics
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Protocol, TypeGuard
+from functools import cache, cached_property
+from typing import NamedTuple, Protocol, TypeGuard
 
 from opdb.derive.boards import Factors
 from opdb.kinds import get_kind
@@ -137,8 +137,7 @@ def _hot(cost: Cost) -> Cost:
 # How long a sequence of calls takes, issued eagerly.
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One call: device time and host time in seconds, and whether it waits for the device."""
 
     device_s: float
@@ -401,7 +400,7 @@ class Pass:
 
     def _traffic(self, configuration: Configuration) -> Traffic:
         weights = weight_bytes(configuration)
-        output = get_kind(configuration.kind).activation_bytes(configuration)
+        output = _output_bytes(configuration)
         read = self.bytes_moved[configuration.key] - weights - output
         return Traffic(weights, max(0, read), output)
 
@@ -410,8 +409,12 @@ class Pass:
         return [c for c in self.configurations.values() if weight_bytes(c)]
 
 
-@dataclass(frozen=True)
-class TimedCall:
+@cache
+def _output_bytes(configuration: Configuration) -> int:
+    return get_kind(configuration.kind).activation_bytes(configuration)
+
+
+class TimedCall(NamedTuple):
     """A call with a cost, at full clock, and its number; no clock changes `transition_s`.
 
     That is what it takes longer in a pass than alone: after others' kernels, and while the L2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -523,8 +523,8 @@ class Costs(Connected):
         cost = schema.cost
         query = rows.about(rows.with_key(cost), cost, configurations).where(cost.c.board == board)
         with self.reading() as connection:
-            found = list(connection.execute(query).mappings())
-            found.sort(key=lambda row: (row["configuration"], row["setting"], row["estimator"]))
+            found = connection.execute(query).mappings().all()
+            found = sorted(found, key=itemgetter("configuration", "setting", "estimator"))
             by_key: dict[str, list[Cost]] = {}
             for row in found:
                 by_key.setdefault(row["configuration"], []).append(rows.COST.read(row))
@@ -540,7 +540,7 @@ class Costs(Connected):
         )
         found: dict[str, dict[str, set[str]]] = {}
         with self.reading() as connection:
-            for key, board, setting in connection.execute(query):
+            for key, board, setting in connection.execute(query).all():
                 found.setdefault(key, {}).setdefault(board, set()).add(setting)
         return found
 

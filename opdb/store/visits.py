@@ -426,19 +426,14 @@ class Visits(Connected):
                 found.setdefault(kind, []).append((text, times))
         return found
 
-    def host_blocks(
-        self, board: str, configurations: Collection[str] | None = None
-    ) -> dict[tuple[str, Form], int]:
-        """Return in how many blocks calls were timed on a board, in the longest of their visits.
-
-        Of these configurations (keys) or of all; by key and form.
-        """
+    def host_blocks(self, board: str) -> dict[tuple[str, Form], int]:
+        """Return in how many blocks calls (key and form) were timed, in their longest visit."""
         visit, campaign = schema.host_visit, schema.campaign
         query = rows.with_key(visit).join(campaign, visit.c.campaign == campaign.c.id)
         query = query.where(campaign.c.board == board)
         found: dict[tuple[str, Form], int] = {}
         with self.reading() as connection:
-            for row in connection.execute(rows.about(query, visit, configurations)).mappings():
+            for row in connection.execute(query).mappings().all():
                 call = row["configuration"], row["form"]
                 found[call] = max(blocks(row["times"]), found.get(call, 0))
         return found

@@ -32,18 +32,14 @@ def _open_standard_files() -> None:
     """Open those of the first three files that are closed on nothing (`opdb show >&-`).
 
     Else the next file that is opened takes the number, and what is printed is written into it. An
-    answer that nobody gets is an error: Python's own stdout is one that cannot be written.
+    answer that nobody gets is an error, so that stdout cannot be written.
     """
-    lost = False
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+        except OSError:  # opens the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
-            lost = lost or name == "stdout"
-    if lost:
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
 
 
 def _show_what_can_be() -> None:

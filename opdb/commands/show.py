@@ -26,12 +26,11 @@ from opdb.commands.predict import (
     opened,
     predicting,
 )
-from opdb.derive.costs import COUNTED, REASONS
 from opdb.errors import InputError, NothingMeasuredError, UnknownNameError
 from opdb.kinds import KINDS, Kind
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.models.catalogue import CatalogueModel, catalogue, of_timm
-from opdb.records import Configuration, Cost, Device, Json, Role, Workload
+from opdb.records import Configuration, Cost, Device, Json, Workload
 from opdb.significance import in_words
 from opdb.spec import ModelSpec, title, workload_columns
 from opdb.tables import SHARE, Column, Listing, Rows, Table, interval, quantity
@@ -178,21 +177,6 @@ FAILED: Table[Failure] = Table(
 """A configuration that could not be measured."""
 
 
-def _visits(name: str, role: Role, heading: str | None = None) -> Column[DeviceStatus]:
-    def count(on: DeviceStatus) -> int:
-        return sum(count for (each, _), count in on.standing.visits.items() if each == role)
-
-    return Column(name, count, title=heading)
-
-
-def _rejected(on: DeviceStatus) -> dict[str, int]:
-    found = {
-        why: sum(on.standing.visits.get((role, why), 0) for role in COUNTED)
-        for why in dict.fromkeys(REASONS.values())
-    }
-    return {why: count for why, count in found.items() if count}
-
-
 DEVICES: Table[DeviceStatus] = Table(
     Column("device", lambda on: on.device.slug, title="device"),
     Column("name", lambda on: on.device.name, title="name"),
@@ -201,9 +185,7 @@ DEVICES: Table[DeviceStatus] = Table(
     Column("memory_bytes", lambda on: on.device.memory_bytes),
     Column("boards", lambda on: on.boards, title="boards", text=lambda on: len(on.boards)),
     Column("campaigns", lambda on: on.standing.campaigns),
-    _visits("visits", "measurement", "visits"),
-    _visits("duplicates", "duplicate"),
-    _visits("anchors", "anchor"),
+    Column("visits", lambda on: on.standing.visits, title="visits"),
     Column("measured", lambda on: on.standing.measured, title="measured"),
     Column(
         "pending",
@@ -218,12 +200,6 @@ DEVICES: Table[DeviceStatus] = Table(
         text=lambda on: len(on.standing.failures),
     ),
     Column("model_runs", lambda on: on.standing.runs.total(), title="model runs"),
-    Column(
-        "rejected",
-        _rejected,
-        title="visits rejected",
-        text=lambda on: sum(_rejected(on).values()),
-    ),
 )
 """A device: how many configurations of workloads are measured, pending and failed."""
 
@@ -374,15 +350,9 @@ def _names(what: str, pattern: str | None, db: str | None) -> Listing:
 # Sets and jobs
 
 
-def _span(origin: lazy.opening.Origin) -> str:
-    if origin.first is None or origin.last is None:
-        return "–"
-    return " to ".join(dict.fromkeys((origin.first[:10], origin.last[:10])))
-
-
 SETS: Table[lazy.opening.Origin] = Table(
     Column("name", attrgetter("name"), title="set"),
-    Column("from", attrgetter("place"), title="from"),
+    Column("from", attrgetter("place"), title="comes from"),
     Column("folder", lambda origin: None if origin.folder is None else str(origin.folder)),
     Column("taken_in", attrgetter("taken_in")),
     Column("licence", attrgetter("licence"), title="licence"),
@@ -400,8 +370,8 @@ SETS: Table[lazy.opening.Origin] = Table(
     ),
     Column("visits", attrgetter("visits"), title="visits"),
     Column("model_runs", attrgetter("model_runs"), title="model runs"),
-    Column("measured_from", attrgetter("first"), title="measured", text=_span),
-    Column("measured_to", attrgetter("last")),
+    Column("measured_from", attrgetter("first"), "from", text=lambda o: (o.first or "–")[:10]),
+    Column("measured_to", attrgetter("last"), "to", text=lambda o: (o.last or "–")[:10]),
 )
 
 

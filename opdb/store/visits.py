@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -192,14 +191,14 @@ class Head:
 class Standing:
     """The counts of a device: what was measured, what of the workloads is pending, what failed.
 
-    `visits` are counted by role and why they were rejected (empty: they were not), `pending`
-    configurations by kind; `unmeasured_calls` and good `runs` by the workload's key. Workloads that
-    only sweeps asked for count as neither called nor pending; convolutions that were forced to take
-    an algorithm do not count.
+    `visits` are those of role measurement; `pending` counts configurations by kind,
+    `unmeasured_calls` and good `runs` by the workload's key. Workloads that only sweeps asked for
+    count as neither called nor pending; convolutions that were forced to take an algorithm do not
+    count.
     """
 
     campaigns: int
-    visits: Mapping[tuple[Role, str], int]
+    visits: int
     measured: int
     pending: Mapping[str, int]
     unmeasured_calls: Mapping[str, int]
@@ -225,14 +224,12 @@ def standing(connection: Connection, device: str) -> Standing:
     visit, call, campaign = schema.visit, schema.call, schema.campaign
     configuration, workload, run = schema.configuration, schema.workload, schema.model_run
     visits = (
-        select(visit.c.role, visit.c.flags, func.count())
+        select(func.count())
+        .select_from(visit)
         .join(campaign)
         .where(campaign.c.device == device, visit.c.access == "model", rows.unforced(visit))
-        .group_by(visit.c.role, visit.c.flags)
+        .where(visit.c.role == "measurement")
     )
-    counts: Counter[tuple[Role, str]] = Counter()
-    for role, flags, number in connection.execute(visits):
-        counts[role, why_rejected(json.loads(flags))] += number
     tried = select(visit.c.configuration_id).join(campaign).where(*rows.measurements(device))
     measured = tried.where(visit.c.outcome == "ok").distinct()
     called = _called(device).subquery()
@@ -261,7 +258,7 @@ def standing(connection: Connection, device: str) -> Standing:
     distinct = select(func.count()).select_from(measured.subquery())
     return Standing(
         campaigns=connection.execute(of_device).scalar_one(),
-        visits=counts,
+        visits=connection.execute(visits).scalar_one(),
         measured=connection.execute(distinct).scalar_one(),
         pending=dict(map(tuple, connection.execute(pending))),
         unmeasured_calls=dict(map(tuple, connection.execute(calls))),
@@ -271,16 +268,6 @@ def standing(connection: Connection, device: str) -> Standing:
 
 
 # visits
-
-REJECTED = "rejected: "
-"""The beginning of the flag of a rejected visit; the words of the reason follow."""
-
-
-def why_rejected(flags: Iterable[str]) -> str:
-    """Return the words of why a visit was rejected; empty for one that was not."""
-    said = (flag.removeprefix(REJECTED) for flag in flags if flag.startswith(REJECTED))
-    return next(said, "")
-
 
 Seen = TypeVar("Seen", Visit, HostVisit)
 

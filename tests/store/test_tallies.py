@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from opdb.derive import costs as rejection
 from opdb.records import Board
-from opdb.store import Store, visits
+from opdb.store import Store
 from tests.store import samples
 
 SETTINGS = ("default",)
@@ -41,28 +41,17 @@ def test_workloads_by_what_they_touch(filled: Store) -> None:
     assert filled.workloads_of_unknown_size() == [workload], "its calls may be others"
 
 
-def test_standing_counts_rejected_visits_by_their_reason(filled: Store) -> None:
-    filled.save_visit(samples.visit("hot", flags=("odd", f"{visits.REJECTED}heat")))
-    found = filled.standing("nvidia-h200")
-    assert found.visits == {
-        ("measurement", ""): 2,
-        ("measurement", "heat"): 1,
-        ("anchor", ""): 1,
-    }
-    assert found.measured == 1
-
-
 def test_standing_is_of_one_device(filled: Store) -> None:
     filled.save_board(samples.PROCESSOR, Board("CPU-1", samples.PROCESSOR.slug))
     here, there = filled.standing("nvidia-h200"), filled.standing("a-cpu")
     assert (here.measured, here.campaigns, here.pending) == (1, 1, {"add": 1})
-    assert here.visits == {("measurement", ""): 2, ("anchor", ""): 1}
+    assert here.visits == 2, "an anchor counts for none"
     [key] = [head.workload.key for head in filled.heads()]
     assert here.unmeasured_calls == {key: 4} and here.runs[key] == 1
     [failure] = here.failures
     assert (failure.kind, failure.outcome, failure.attempts) == ("relu", "out_of_memory", 1)
     assert failure.reason is not None and "200 GiB" in failure.reason
-    assert (there.measured, there.campaigns, there.visits) == (0, 0, {})
+    assert (there.measured, there.campaigns, there.visits) == (0, 0, 0)
     assert there.pending == {"conv2d": 1, "relu": 1, "add": 1}
     assert there.unmeasured_calls == {key: 5} and not there.runs and not there.failures
     [head] = filled.heads()

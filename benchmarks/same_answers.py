@@ -195,7 +195,7 @@ PROGRESS = re.compile(r"^\w+ \d+/\d+ .*\n?", re.MULTILINE)
 
 MATRIX = """\
 models: [resnet18, mobilenet_v2]
-batch_size: [4, 8]
+batch_sizes: [4, 8]
 precision: [fp32, amp]
 iters: 5
 repeats: 2

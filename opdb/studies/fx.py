@@ -226,15 +226,7 @@ def run(
     ] = None,
     said: options.InferenceModel = ModelSpec(),
     device: options.DeviceName = None,
-    board: Annotated[
-        str | None,
-        typer.Option(
-            "--board",
-            metavar="UUID",
-            help="Costs of this board; the beginning of its UUID will do.  [default: the one that "
-            "has most of them]",
-        ),
-    ] = None,
+    board: options.BoardOption = None,
     out: options.Output = options.Output(),
 ) -> None:
     """Show the graphs that torch.compile's dynamo captures from a model, as text.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -191,17 +191,6 @@ class RooflineFiles:
             yield self.html, page(drawing, f"Roofline: {', '.join(titles)}")
 
 
-CostsOf: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--board",
-        metavar="UUID",
-        help="Costs of this board; the beginning of its UUID will do.  [default: the one "
-        "that measured the first model, else the one that covers it best]",
-    ),
-]
-
-
 def run(
     models: Annotated[
         list[str],
@@ -210,7 +199,7 @@ def run(
     mode: options.ModeName = "eager",
     said: options.PhaseModel = ModelSpec(),
     device: options.DeviceName = None,
-    board: CostsOf = None,
+    board: options.BoardOption = None,
     peaks: Annotated[
         Path | None,
         typer.Option(

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMITS = {
     "core": {"statements": 23_491, "lines": 44_487, "files": 134},
     "studies": {"statements": 4_270, "lines": 7_873, "files": 20},
-    "tests": {"lines": 31_579, "files": 267},
+    "tests": {"lines": 32_000, "files": 267},
     "benchmarks": {"lines": 2_486, "files": 10},
 }
 

@@ -11,6 +11,7 @@ from scipy.stats import t as student
 
 from opdb.derive.statistics import (
     AGREEMENT_BOUND,
+    MIN_CLIP_COUNT,
     PRIOR_DEGREES,
     PooledSpread,
     disagreement,
@@ -30,6 +31,17 @@ def test_t95_is_students_quantile() -> None:
     for degrees, error in ((31, 1e-4), (40, 5e-5), (100, 5e-6), (400, 6e-8)):
         assert t95(degrees) == pytest.approx(student.ppf(0.975, degrees), abs=error)
     assert t95(2.9) == t95(2), "rather too wide"
+
+
+def test_t95_needs_a_degree_of_freedom() -> None:
+    with pytest.raises(ValueError, match="degree"):
+        t95(0)
+
+
+def test_three_sigma_rejects_nothing_below_eleven_values() -> None:
+    ten = [1.0] * 9 + [100.0]
+    assert len(ten) < MIN_CLIP_COUNT
+    assert three_sigma_mean(ten) == statistics.fmean(ten)
 
 
 def test_three_sigma_rejects_an_outlier_among_many() -> None:
@@ -65,6 +77,26 @@ def test_slope_is_between_the_outer_edges() -> None:
     assert slope([(501, 0.5), (501, 1.0), (503, 1.5)]) == pytest.approx(0.5)
     for nothing in ([], [(0.1, 5.0)], [(0.1, 5.0), (0.1, 6.0)]):
         assert slope(nothing) is None
+
+
+def test_spread_is_pooled_over_configurations() -> None:
+    pooled = pool_spread([[1.0, 1.02], [50.0, 51.0], [7.0]])
+    assert pooled.degrees == 2
+    expected = (
+        statistics.variance([1.0, 1.02]) / 1.01**2 + statistics.variance([50, 51]) / 50.5**2
+    ) / 2
+    assert pooled.relative == pytest.approx(expected**0.5)
+    assert pool_spread([[1.0], [2.0]]) is None
+    assert pool_spread([[0.0, 0.0]]) is None
+
+
+def test_a_spread_is_relative_to_the_scale_given() -> None:
+    """Dynamic energies near 0 J differ by little of the energies that they are part of."""
+    pooled = pool_spread([[0.001, -0.001], [7.0]], scales=[[0.09, 0.11], [8.0]])
+    assert pooled.degrees == 1
+    assert pooled.relative == pytest.approx(0.002 / math.sqrt(2) / 0.1)
+    assert half_width([0.0], pooled) == 0
+    assert half_width([0.0], pooled, scale=0.1) == pytest.approx(2.776 * 0.002 / math.sqrt(2))
 
 
 def test_the_spread_is_that_which_two_thirds_of_the_pairs_do_not_exceed() -> None:
@@ -106,3 +138,11 @@ def test_intervals_of_pairs_cover_the_truth_as_often_as_stated() -> None:
     assert pooled.relative == pytest.approx(0.01, rel=0.15)
     # Five degrees of freedom make an interval of normal values rather too wide than too narrow.
     assert 0.95 <= inside / len(pairs) < 1
+
+
+def test_a_few_wild_pairs_do_not_widen_the_others() -> None:
+    noise = random.Random(2)
+    pairs = [[noise.gauss(1, 0.01), noise.gauss(1, 0.01)] for _ in range(400)]
+    calm = pool_spread(pairs)
+    wild = pool_spread([*pairs, *([1.0, 2.0] for _ in range(20))])
+    assert wild.relative < 1.15 * calm.relative

@@ -209,11 +209,11 @@ def _tell_graphs(passing: Passing, facts: Facts) -> int:
     """
     loaded = passing.loaded
     found = capture_graphs(loaded.module, loaded.args, loaded.kwargs)
-    facts |= {"graphs": found.count, "graph_breaks": found.graph_breaks}
+    facts |= {"graphs": len(found.graphs), "graph_breaks": found.graph_breaks}
     if found.reasons:
         facts["graph_break_reasons"] = list(found.reasons)
     why = None
-    if not found.count:
+    if not len(found.graphs):
         why = f"dynamo captures no graph ({found.why})"
     elif found.given_up:
         why = f"in the end dynamo runs it as it stands ({found.why})"

@@ -53,14 +53,12 @@ class Break:
 class Captured:
     """The graphs of one pass in the order of their capture, and what broke it into pieces.
 
-    `count` is how many graphs there are.
     `breaks` lists the breaks that ended a graph, then those with an empty graph before them. After
     `passes` nothing more is captured. `given_up` says that a pass then enters no graph: dynamo runs
     the model as it stands.
     """
 
     graphs: tuple[GraphModule, ...]
-    count: int
     breaks: tuple[Break, ...]
     passes: int = 1
     given_up: bool = False
@@ -68,7 +66,7 @@ class Captured:
     @property
     def graph_breaks(self) -> int:
         """The number of breaks between graphs, counted as torch._dynamo.explain does."""
-        return max(self.count - 1, 0)
+        return max(len(self.graphs) - 1, 0)
 
     @property
     def why(self) -> str:
@@ -165,7 +163,7 @@ def capture_graphs(
     seen = {each.reason for each in ended}
     short = dict.fromkeys(map(in_short, others))
     breaks = (*ended, *(Break(reason, None) for reason in short if reason not in seen))
-    return Captured(found, len(found), breaks, passes, bool(found) and not backend.entered)
+    return Captured(found, breaks, passes, bool(found) and not backend.entered)
 
 
 def _break_of(graph: GraphModule) -> Break | None:
@@ -352,15 +350,6 @@ def cause_of(error: BaseException) -> BaseException:
     return getattr(error, "inner_exception", None) or error
 
 
-def no_room(error: BaseException) -> str | None:
-    """Return why nothing can be written to a disk, where that is what went wrong.
-
-    A compiler that inductor runs says so in the system's words, as an OSError does.
-    """
-    said = str(cause_of(error))
-    return next((why for why in map(os.strerror, _NO_ROOM) if why in said), None)
-
-
 def check_compiles(device: str) -> None:
     """Check, where something failed to compile, that this machine has what compiling takes.
 
@@ -418,7 +407,9 @@ def compiled(graph: GraphModule, inputs: Sequence[Tensor], *, layout_optimized: 
         with torch.no_grad(), _layouts(layout_optimized):
             found: Compiled = names.compile_fx_inner(graph, list(inputs), **_options())
     except Exception as error:  # a compiler's inside may raise anything
-        if full := no_room(error):
+        said = str(cause_of(error))
+        full = next((why for why in map(os.strerror, _NO_ROOM) if why in said), None)
+        if full is not None:
             raise CannotMeasureError(
                 f"torch.compile cannot write what it makes: {full}; free some, or name another "
                 "folder in TORCHINDUCTOR_CACHE_DIR"

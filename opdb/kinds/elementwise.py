@@ -347,7 +347,7 @@ _DROPPED = "F.{0}(input, p=0.5, training=True, inplace=False)"
 dropout = partial(
     in_place,
     spelled="input, p=0.5, training=False, inplace=False",
-    launches_rule=v.when_training,
+    launches_rule=lambda view: bool(view["training"]),
     values_rule=v.same_values,
     nonzero_rule=dropped,
     canonical=drop_unless("training", "p", "inplace"),

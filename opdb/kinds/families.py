@@ -291,7 +291,7 @@ broadcasting = partial(
     Kind,
     flops_rule=v.one_flop_an_output,
     bytes_rule=v.inputs_and_outputs,
-    shapes_rule=v.broadcast_output,
+    shapes_rule=lambda view: [v.broadcast([t["shape"] for t in view.occurrences])],
     dtype_rule=v.promoted_dtype,
     backward=ONCE,
     nonzero_rule=dense,

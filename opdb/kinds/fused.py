@@ -105,10 +105,6 @@ def _elements(node: Json) -> int:
     return v.numel(shape)
 
 
-def _output_shapes(view: View) -> list[Shape]:
-    return [_shape(view, output) for output in view["outputs"] or []]
-
-
 def _output_dtype(view: View) -> str:
     """Return the dtype of the largest output, in which all are counted."""
     dtypes = [output["dtype"] for output in view["outputs"] or []]
@@ -133,7 +129,7 @@ register(
         flops_rule=lambda view: sum(_node_flops(view, node) for node in view["nodes"] or []),
         # inputs and outputs once; of a table that is only gathered from, what is gathered
         bytes_rule=lambda view: v.inputs_and_outputs(view) - sum(_not_read(view)),
-        shapes_rule=_output_shapes,
+        shapes_rule=lambda view: [_shape(view, output) for output in view["outputs"] or []],
         dtype_rule=_output_dtype,
         backward=ONCE,
         nonzero_rule=dense,

@@ -35,10 +35,6 @@ from opdb.kinds.view import Shape, ShapesRule, View
 from opdb.records import Json
 
 
-def _joined(view: View) -> list[Shape]:
-    return [[sum(v.numel(t["shape"]) for t in view.occurrences)]]
-
-
 def _padded(view: View) -> list[Shape]:
     shape, pad = view.shape(), view["pad"]
     for axis in range(len(pad) // 2):
@@ -114,7 +110,7 @@ def _padded_sequences(view: View) -> list[Shape]:
 # Tensors put together into one.
 joined = partial(
     moved,
-    shapes_rule=_joined,
+    shapes_rule=lambda view: [[sum(v.numel(t["shape"]) for t in view.occurrences)]],
     backward=PASSED_ON,
     nonzero_rule=taken_apart,
     values_rule=v.kept_rectified,

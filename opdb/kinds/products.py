@@ -31,11 +31,6 @@ from opdb.kinds.view import CountRule, Shape, View
 from opdb.records import ALGORITHM_SETTING, Json
 
 
-def linear_shape(view: View) -> list[Shape]:
-    weight = view.shape("weight")
-    return [[*view.shape()[:-1], *weight[:-1]]]
-
-
 def product_shape(view: View, *factors: str) -> Shape:
     first, second = map(view.shape, factors)
     rows = first[-2:-1] if len(first) > 1 else []
@@ -212,7 +207,7 @@ register(
     product(
         "linear",
         "input, weight, bias=None",
-        shapes_rule=linear_shape,
+        shapes_rule=lambda view: [[*view.shape()[:-1], *view.shape("weight")[:-1]]],
         backward=product_of("input", "weight"),
         functions="F.linear",
     ),

@@ -35,11 +35,6 @@ def reduced_shape(view: View) -> list[Shape]:
     return [[n for axis, n in enumerate(shape) if axis not in gone]]
 
 
-def _with_indices(view: View) -> list[Shape]:
-    shapes = reduced_shape(view)
-    return shapes * 2 if view["dim"] is not None else shapes
-
-
 def _both(view: View) -> Shape:
     return v.broadcast([view.shape("x1"), view.shape("x2")])
 
@@ -66,7 +61,12 @@ reduction = partial(
 typed = partial(reduction, spelled="input, dim=None, keepdim=False, *, dtype=None")
 over_given = partial(reduction, spelled="input, dim=(), keepdim=False")
 # One of the elements, and where it was.
-chosen = partial(reduction, shapes_rule=_with_indices, dtype_rule=v.input_dtype, then_indices=True)
+chosen = partial(
+    reduction,
+    shapes_rule=lambda view: reduced_shape(view) * (1 if view["dim"] is None else 2),
+    dtype_rule=v.input_dtype,
+    then_indices=True,
+)
 
 truth = partial(
     reduction,

@@ -259,10 +259,6 @@ def written_over(view: View) -> int:
 # rules: shapes
 
 
-def broadcast_output(view: View) -> list[Shape]:
-    return [broadcast([list(t["shape"]) for t in view.occurrences])]
-
-
 def input_shape(view: View) -> list[Shape]:
     return [list(view.occurrences[0]["shape"])] if view.occurrences else [[]]
 
@@ -340,13 +336,6 @@ def input_dtype(view: View) -> str:
 def named_dtype(view: View) -> str:
     given = view["dtype"]
     return str(given["dtype"]) if isinstance(given, dict) else input_dtype(view)
-
-
-# rules: launches
-
-
-def when_training(view: View) -> bool:
-    return bool(view["training"])
 
 
 # rules: values

@@ -176,21 +176,8 @@ def _ranked_forms(n: int) -> Iterator[ModuleForm]:
     yield ModuleForm(getattr(nn, f"Conv{n}d"), f"conv{n}d", construct=sizes)
     transposed = partial(sizes, transposed=True)
     yield ModuleForm(getattr(nn, f"ConvTranspose{n}d"), f"conv_transpose{n}d", construct=transposed)
-    yield from (_batch_norm(n, rank) for rank in ((2, 3) if n == 1 else (n + 2,)))
+    ranks = (2, 3) if n == 1 else (n + 2,)
     yield ModuleForm(
-        getattr(nn, f"InstanceNorm{n}d"),
-        "instance_norm",
-        attributes={"use_input_stats": lambda m: m.training or not m.track_running_stats},
-        construct=_norm_sizes,
-        matches=lambda arguments: arguments["input"].dim() == n + 2,
-    )
-    yield from (
-        _pad(n, name, mode) for name, mode in _PADS.items() if hasattr(nn, f"{name}Pad{n}d")
-    )
-
-
-def _batch_norm(n: int, rank: int) -> ModuleForm:
-    return ModuleForm(
         getattr(nn, f"BatchNorm{n}d"),
         "batch_norm",
         attributes={
@@ -201,7 +188,17 @@ def _batch_norm(n: int, rank: int) -> ModuleForm:
             "running_var": _running("running_var"),
         },
         construct=_norm_sizes,
-        matches=lambda arguments: arguments["input"].dim() == rank,
+        matches=lambda arguments: arguments["input"].dim() in ranks,
+    )
+    yield ModuleForm(
+        getattr(nn, f"InstanceNorm{n}d"),
+        "instance_norm",
+        attributes={"use_input_stats": lambda m: m.training or not m.track_running_stats},
+        construct=_norm_sizes,
+        matches=lambda arguments: arguments["input"].dim() == n + 2,
+    )
+    yield from (
+        _pad(n, name, mode) for name, mode in _PADS.items() if hasattr(nn, f"{name}Pad{n}d")
     )
 
 
@@ -386,13 +383,9 @@ def _configuration(name: str, arguments: Mapping[str, Any], encoder: Encoder) ->
     for argument, encoded in inputs.items():
         # nothing differentiates by running statistics: to mark them would only lengthen the text
         if not encoder.needing or argument.startswith("running_"):
-            _unmark(encoded)
+            for spec in walk(encoded):
+                spec.pop("gradient", None)
     return Configuration(name, parameters, inputs, gradient=encoder.needing)
-
-
-def _unmark(encoded: Json) -> None:
-    for spec in walk(encoded):
-        spec.pop("gradient", None)
 
 
 def _is_default(encoded: Json, parameter: inspect.Parameter | None) -> bool:

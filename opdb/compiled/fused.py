@@ -103,7 +103,7 @@ def operator_named(name: str) -> Any:
 # checks that a group reads only its own tensors: some operators of torch leave that open
 
 
-_VIEWS = words("view reshape permute unsqueeze squeeze expand slice select transpose alias")
+VIEWS = words("view reshape permute unsqueeze squeeze expand slice select transpose t alias")
 _BY_PLACES = words("index _unsafe_index index_put")
 _ALONG_DIM = words("gather index_select index_add index_copy scatter scatter_add scatter_reduce")
 _UNCHECKED = "_unsafe_index"
@@ -205,7 +205,7 @@ def _range_of_given(index: Any, ranges: Sequence[tuple[int, int]]) -> tuple[int,
 
     Of what is computed from inputs nothing is known: (0, 0).
     """
-    while index.op == "call_function" and packet({"op": str(index.target)}) in _VIEWS:
+    while index.op == "call_function" and packet({"op": str(index.target)}) in VIEWS:
         index = index.args[0]
     if index.op != "placeholder":
         return 0, 0

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.fx.node import Node
 
-from opdb.compiled.fused import FORCE, dense, encode_node, layout_of, spec_of
+from opdb.compiled.fused import FORCE, VIEWS, dense, encode_node, layout_of, spec_of
 from opdb.compiled.inductor import (
     EXTERN,
     NOTHING,
@@ -138,7 +138,6 @@ _KEEPS_VALUES = words(
     "max_pool2d_with_indices convert_element_type _unsafe_view"
 )
 
-_VIEWS = words("view reshape permute unsqueeze squeeze expand slice select transpose t alias")
 # Operators that may give their first argument anew, or parts of it, and compute nothing.
 _SPLITS = words("split split_with_sizes unbind")
 
@@ -199,7 +198,6 @@ def _joined(lowered: Lowered) -> list[list[Kernel]]:
 class _Reader:
     def __init__(self, lowered: Lowered) -> None:
         self._lowered = lowered
-        self._values: dict[Node, Json | None] = {}
         self._given = {n for node, n in lowered.buffers.items() if node.op != "call_function"}
         self._changed_in_part = set(self._changed_through_views())
         writes = Counter(n for k in lowered.kernels for n in k.writes)
@@ -343,8 +341,8 @@ class _Reader:
         spec = spec_of(layout)
         if node in self._lowered.weights:
             spec["role"] = "weight"
-        elif (values := self._values_of(node)) is not None:
-            spec["values"] = values
+        elif self._is_rectified(node):
+            spec["values"] = "rectified"
         return name, spec
 
     def buffer(self, node: Node) -> str | None:
@@ -356,28 +354,23 @@ class _Reader:
         layout = self._lowered.layouts.get(buffer)
         return None if layout is None else layout_of(layout[0], layout[1])
 
-    def _values_of(self, node: Node) -> Json | None:
-        if node not in self._values:
-            name = packet_of(node)
-            found: Json | None = None
-            if name == "relu":
-                found = "rectified"
-            elif name == "cat":
-                classes = [self._values_of(a) for a in node.args[0]]  # type: ignore[union-attr,arg-type]
-                found = "rectified" if all(c == "rectified" for c in classes) else None
-            elif name in _KEEPS_VALUES or node.target is operator.getitem:
-                found = self._values_of(node.args[0])  # type: ignore[arg-type]
-            value = node.meta.get("val")
-            whole = isinstance(value, torch.Tensor) and not value.is_floating_point()
-            self._values[node] = None if whole and found == "rectified" else found
-        return self._values[node]
+    def _is_rectified(self, node: Any) -> bool:
+        """Return whether a node's value is of the class of a ReLU's outputs."""
+        value, name = node.meta.get("val"), packet_of(node)
+        if isinstance(value, Tensor) and not value.is_floating_point():
+            return False
+        if name == "cat":
+            return all(map(self._is_rectified, node.args[0]))
+        if name in _KEEPS_VALUES or node.target is operator.getitem:
+            return self._is_rectified(node.args[0])
+        return name == "relu"
 
 
 def _is_view(node: Node) -> bool:
     """Return whether a node gives its first argument anew, or a part of it, without computing."""
     if node.target is operator.getitem:
         return packet_of(node.args[0]) in _SPLITS  # type: ignore[arg-type]
-    return packet_of(node) in _VIEWS
+    return packet_of(node) in VIEWS
 
 
 def packet_of(node: Node) -> str:

@@ -152,7 +152,6 @@ class Kind:
         return self.waits_rule(self.view(configuration.forward))
 
     def sized_by_values(self, configuration: Configuration) -> bool:
-        """Return whether the sizes of what a call returns depend on values that it is given."""
         return self.waits(configuration) and bool(self.view(configuration).outputs)
 
     def backward_flops(self, configuration: Configuration) -> int:

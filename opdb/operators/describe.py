@@ -492,19 +492,11 @@ _SCALARS = frozenset(["Scalar", "ScalarList"])
 _NO_RECORD = (ValueError, SyntaxError, IndexError, TypeError, RuntimeError, MemoryError)
 
 
-@dataclass(frozen=True)
-class Profiled:
-    """A call described; `unknown` are parameters that the profile does not tell, such as texts."""
-
-    configuration: Configuration
-    unknown: frozenset[str]
-
-
-def describe_profiled(name: str, args: Mapping[str, Json]) -> Profiled:
+def describe_profiled(name: str, args: Mapping[str, Json]) -> tuple[Configuration, frozenset[str]]:
     """Describe the call of an event named "aten::conv2d" with these `args`.
 
-    The values of tensors, and which are weights, are not in a profile, and so not in what is
-    returned either.
+    Returned with it are parameters that the profile does not tell, such as texts. The values of
+    tensors, and which are weights, are not in a profile either.
     """
     library, _, function = name.partition("::")
     if library != "aten" or not function or "Input Dims" not in args:
@@ -513,9 +505,8 @@ def describe_profiled(name: str, args: Mapping[str, Json]) -> Profiled:
         with suppress(UnsupportedError, AttributeError, *_NO_RECORD):
             positional, keywords, unknown = _recorded(schema.arguments, args)
             operator = getattr(torch.ops.aten, function)
-            return Profiled(
-                describe_function(operator, positional, keywords, TensorNotes()), unknown
-            )
+            notes = TensorNotes()
+            return describe_function(operator, positional, keywords, notes), unknown
     raise UnsupportedError(f"no registered operator for {name}")
 
 

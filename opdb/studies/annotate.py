@@ -287,12 +287,12 @@ class Index:
         from opdb.operators.describe import describe_profiled
 
         try:
-            called = describe_profiled(name, args)
+            called, unknown = describe_profiled(name, args)
         except UnsupportedError:
             return []
-        wanted = _without(called.configuration.parameters, called.unknown)
-        every = self._by.get(_told(called.configuration), ())
-        fitting = [c for c in every if _without(c.parameters, called.unknown) == wanted]
+        wanted = _without(called.parameters, unknown)
+        every = self._by.get(_told(called), ())
+        fitting = [c for c in every if _without(c.parameters, unknown) == wanted]
         return [(each, self._costs[each.key]) for each in fitting]
 
 

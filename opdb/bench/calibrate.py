@@ -41,7 +41,7 @@ from opdb.derive.calibration import (
     period_s,
     tests_of,
 )
-from opdb.derive.costs import FOREIGN_PROCESS, times_among_neighbours_s
+from opdb.derive.costs import times_among_neighbours_s
 from opdb.errors import CannotMeasureError, said_by
 from opdb.harvest.passes import record
 from opdb.meters import TrustedMeter
@@ -113,17 +113,12 @@ def calibrate(session: Session, recent: Campaign | None = None) -> Calibration:
     if not session.on_gpu:
         base_w, interval, notes = _base_power(session)
         return Calibration(base_w, interval, container_s, None, None, None, notes)
-    from opdb.meters.nvml import foreign_processes
-
     load = square_matmul(LOAD_SIZE, torch.float32, session.platform.torch_device)
     _run_for(load, WARM_UP_S)
     lag_s, periods = _lag_and_periods(session, load)
     time.sleep(COOL_S)
     base_w, interval, notes = _base_power(session, load)
-    notes += tuple(
-        f"{FOREIGN_PROCESS}: {process}"
-        for process in foreign_processes(session.platform.board.uuid)
-    )
+    notes += session.foreign()
     with session.settled():
         transition_s = transition_time_s(session)
     return Calibration(
@@ -315,8 +310,6 @@ def trusting(session: Session, calibration: BoardCalibration | None) -> Session:
 
 def calibrate_board(session: Session) -> BoardCalibration:
     """Run the loads, record what the meters show, and judge it; about a minute."""
-    from opdb.meters.nvml import foreign_processes
-
     platform = session.platform
     measured_at, began_s = now(), time.monotonic()
     try:
@@ -328,7 +321,7 @@ def calibrate_board(session: Session) -> BoardCalibration:
             "GPU for a minute and try again"
         ) from error
     facts, notes = facts_of(record, platform.device)
-    notes += [f"{FOREIGN_PROCESS}: {process}" for process in foreign_processes(platform.board.uuid)]
+    notes += session.foreign()
     return BoardCalibration(
         id=new_id(),
         board=platform.board,
@@ -475,9 +468,6 @@ MATMUL_DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
-LONG_CALL_S = 0.1
-"""A product that takes longer is made on smaller matrices."""
-
 REPEATS = 8
 COPY_BYTES = 2**31
 MEMORY_SHARE = 0.25
@@ -528,24 +518,17 @@ def matmul_rates(device: str) -> dict[str, float | None]:
 
 
 def _matmul_rate(dtype: torch.dtype, device: str) -> float | None:
-    size = MATMUL_SIZE
     try:
-        while size > 1:
-            work = square_matmul(size, dtype, device)
-            call_s = _shortest_s(work, repeats=1)
-            if call_s <= LONG_CALL_S:
-                break
-            size //= 2
-        return 2 * size**3 / min(call_s, _shortest_s(work))
+        return 2 * MATMUL_SIZE**3 / _shortest_s(square_matmul(MATMUL_SIZE, dtype, device))
     except RuntimeError:  # a dtype that this GPU does not multiply
         return None
 
 
-def _shortest_s(work: Callable[[], object], repeats: int = REPEATS) -> float:
+def _shortest_s(work: Callable[[], object]) -> float:
     clock = CudaClock()
     work()
     marks = [clock.mark()]
-    for _ in range(repeats):
+    for _ in range(REPEATS):
         work()
         marks.append(clock.mark())
     clock.wait(marks[-1])

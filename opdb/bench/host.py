@@ -61,7 +61,6 @@ CALLS_BETWEEN_SYNCHRONISING = 64
 """The launch queue must not fill, or the host would wait for the device inside a call; nor may it
 run empty too often, for the first call after waiting is slower."""
 
-GROUP_BYTES = 32 * 2**30
 FEW_CALLS = 32
 """Workloads with fewer are measured together: each group takes a second, however few its calls, and
 a build that takes up some calls of each of many models would spend its time so."""
@@ -90,13 +89,13 @@ take to begin and to end. One without a kernel takes less: it does not turn to t
 def host_visits(session: Session, workloads: Sequence[Sequence[Call]]) -> Iterator[HostVisit]:
     """Measure the calls of workloads in their order, each distinct one by all its occurrences.
 
-    Calls that cannot be built here are passed over; their device visit says why. What is too large
-    for the memory is measured in parts.
+    Calls that cannot be built here are passed over; their device visit says why.
     """
-    for calls, order in _parts(session, workloads):
+    calls, order = _built(session, workloads)
+    if calls:
         yield from _measure(session, calls, order)
-        calls.clear()
-        release(session)
+    calls.clear()
+    release(session)
 
 
 def few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:
@@ -110,33 +109,23 @@ def few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:
         yield few
 
 
-def _parts(
+def _built(
     session: Session, workloads: Sequence[Sequence[Call]]
-) -> Iterator[tuple[list[tuple[Call, BuiltCall]], list[int]]]:
-    """Yield distinct calls that the memory holds, and the places of all in their order.
-
-    Who gets them clears the list, and so the memory.
-    """
+) -> tuple[list[tuple[Call, BuiltCall]], list[int]]:
+    """Return the distinct calls that can be built here, and the places of all in their order."""
     calls: list[tuple[Call, BuiltCall]] = []
-    places: dict[tuple[str, Form], int] = {}
+    places: dict[tuple[str, Form], int | None] = {}
     order: list[int] = []
-    tried, size = set(), 0
     for call in itertools.chain.from_iterable(workloads):
         key = call.configuration.key, call.form
-        if key not in tried:
-            tried.add(key)
+        if key not in places:
             built = built_on(call, session.platform.torch_device)
+            places[key] = None if built is None else len(calls)
             if built is not None:
-                places[key] = len(calls)
                 calls.append((call, built))
-                size += built.input_bytes * 3 + built.weight_bytes
-        if key in places:
-            order.append(places[key])
-        if size >= GROUP_BYTES:
-            yield calls, order
-            calls, places, order, size = [], {}, [], 0
-    if calls:
-        yield calls, order
+        if (place := places[key]) is not None:
+            order.append(place)
+    return calls, order
 
 
 def built_on(call: Call, device: str) -> BuiltCall | None:

@@ -41,7 +41,7 @@ from opdb.bench.session import (
     seconds_since,
 )
 from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, check_algorithms, is_at_full_clock, visit
-from opdb.derive.costs import FOREIGN_PROCESS, is_rejected, marked
+from opdb.derive.costs import is_rejected, marked
 from opdb.derive.quiet import is_settled
 from opdb.derive.statistics import Reached, reached
 from opdb.errors import CannotMeasureError, ClaimLostError
@@ -159,7 +159,7 @@ class Anchors:
     def at_an_end(self) -> None:
         if not self.session.on_gpu:
             return
-        self.flags = self._foreign()
+        self.flags = self.session.foreign()
         self._store.save_configurations(ANCHORS)
         for configuration in ANCHORS:
             if self._age_s(configuration) > ANCHOR_VALID_S:
@@ -180,19 +180,13 @@ class Anchors:
         self._measure(max(steady, key=self._age_s))
 
     def _measure(self, configuration: Configuration) -> None:
-        self.flags = self._foreign()
+        self.flags = self.session.foreign()
         duty = self._duties.get(configuration.key, 1.0)
         made = visit(self.session, VisitRequest(configuration, role="anchor", duty=duty))
         for one in made:
             self._store.save_visit(replace(one, flags=(*one.flags, *self.flags)))
         self._duties[configuration.key] = duty_after(made)
         self._measured_s[configuration.key] = time.monotonic()
-
-    def _foreign(self) -> tuple[str, ...]:
-        from opdb.meters.nvml import foreign_processes
-
-        found = foreign_processes(self.session.platform.board.uuid)
-        return tuple(f"{FOREIGN_PROCESS}: {process}" for process in found)
 
 
 def duty_after(made: Sequence[Visit]) -> float:

@@ -18,7 +18,7 @@ import torch
 
 import opdb
 from opdb.bench.replay import Clock, CudaClock, capture, clock_for, mean_time_s
-from opdb.derive.costs import STARTED_FASTER
+from opdb.derive.costs import FOREIGN_PROCESS, STARTED_FASTER
 from opdb.errors import CannotMeasureError, InputError
 from opdb.meters import Meter, NoMeter, RaplMeter, unavailable_reason
 from opdb.progress import Display
@@ -204,6 +204,13 @@ class Session:
         yield flags
         if self.launching:
             flags += self.launching.flags()
+
+    def foreign(self) -> tuple[str, ...]:
+        """Return the flags of what measures beside other processes on the board."""
+        from opdb.meters.nvml import foreign_processes
+
+        found = foreign_processes(self.platform.board.uuid)
+        return tuple(f"{FOREIGN_PROCESS}: {process}" for process in found)
 
     def check_alive(self) -> None:
         if not self.on_gpu:

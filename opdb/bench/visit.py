@@ -146,6 +146,7 @@ def visit(session: Session, request: VisitRequest) -> list[Visit]:
             call = built(request.configuration, request.forced, session.platform.torch_device)
             with issuing(call):
                 found = _replayed(session, request, call)
+                flags += guess_flags(call, request.forced)
         seen += [replace(each, flags=(*each.flags, *flags)) for each in found]
     except UnsupportedError as error:
         outcome, reason = "unsupported", str(error)
@@ -212,13 +213,12 @@ def _replayed(session: Session, request: VisitRequest, call: BuiltCall) -> list[
     rotation.restore()
     replay = prepare(rotation, device_type=session.platform.device.type, copies=rotation.copies)
     eager = _eager_times_s(replay, rotation, kernels)
-    found = replay.flags + guess_flags(call, request.forced)
     seen = [
         _Reading(
             kernels,
             replay,
             replace(stretch, eager_times_s=eager),
-            flags=found + flags,
+            flags=replay.flags + flags,
         )
         for stretch, flags in _until_full_clock(session, replay, request.duty)
     ]

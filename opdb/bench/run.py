@@ -44,7 +44,7 @@ from opdb.bench.visit import LOWERED_DUTIES, VisitRequest, check_algorithms, is_
 from opdb.derive.costs import is_rejected, marked
 from opdb.derive.quiet import is_settled
 from opdb.derive.statistics import Reached, reached
-from opdb.errors import CannotMeasureError, ClaimLostError
+from opdb.errors import ClaimLostError
 from opdb.growth import benched_calls
 from opdb.memory import resident_bytes
 from opdb.progress import Display, Progress
@@ -53,9 +53,6 @@ from opdb.store import Claims, Store, open_store, take_in
 from opdb.store.deriving import derive_costs
 from opdb.units import plural
 from opdb.workers import ALONE, Crew, WorkerDevice, on_each
-
-MAX_FAILURES_IN_A_ROW = 8
-"""After this many errors in a row something else than the configurations is wrong."""
 
 ANCHOR_EVERY_S = 60.0
 """How often an anchor is measured between visits, one of them in turn."""
@@ -223,7 +220,6 @@ class BenchCampaign:
         self._known: dict[VisitRequest, VisitRequest] = {}
         self._settled: set[str] = set()
         self._failed: set[tuple[str, str | None]] = set()
-        self._failures = 0
 
     def run(self, todo: Sequence[VisitRequest], unheard: Sequence[list[Call]] = ()) -> None:
         """Make what is to be made, and derive the board's costs.
@@ -329,12 +325,6 @@ class BenchCampaign:
             shown.note(f"{job.configuration.title}: {last.outcome}: {last.reason}")
             self._failed.add((key, job.algorithm))  # a second round would not change it
         shown.done()
-        self._failures = self._failures + 1 if last.outcome == "error" else 0
-        if self._failures >= MAX_FAILURES_IN_A_ROW:
-            raise CannotMeasureError(
-                f"{self._failures} configurations failed in a row, the last with: {last.reason}; "
-                "opdb show says which; opdb bench --retry tries them again"
-            )
 
     def _as_stored(self, one: Visit, job: VisitRequest) -> Visit:
         """Return a visit with its role and what is said of it; a failure is never a duplicate."""

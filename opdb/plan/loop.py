@@ -9,7 +9,7 @@ from opdb.bench.model import model_work
 from opdb.bench.plan import BenchRequest
 from opdb.bench.run import Budget, bench
 from opdb.bench.session import Platform, current_settings, detect
-from opdb.errors import CannotMeasureError, InputError
+from opdb.errors import InputError
 from opdb.plan.survey import Survey, run_seconds, survey
 from opdb.predict.predictor import Answer, Predictor, predictor_for
 from opdb.progress import Display
@@ -176,14 +176,7 @@ class _Build:
             if self._is_short_of(0.0):
                 self.built.stopped = self._time_is_up
                 return False
-            try:
-                self._bench_all([step.key for step in steps])
-            except CannotMeasureError as error:
-                # Where many fail in a row, that is kept, and others are left to measure; a device
-                # that is gone lets nothing new be kept.
-                if len(self._survey().pending) == len(known.pending):
-                    raise
-                self._display.note(str(error))
+            self._bench_all([step.key for step in steps])
 
     def _bench_all(self, keys: Sequence[str]) -> None:
         self._display.note(f"bench: {plural(len(keys), 'configuration')} to the target")

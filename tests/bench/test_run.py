@@ -13,8 +13,7 @@ from opdb.bench import host as host_times
 from opdb.bench import run
 from opdb.bench.plan import ROUNDS, SPREAD_SHARE, BenchRequest, is_duplicated
 from opdb.bench.run import BenchResult, bench
-from opdb.errors import CannotMeasureError
-from opdb.records import Configuration, HostVisit
+from opdb.records import HostVisit
 from opdb.store import Store
 from tests.bench.calls import CONV, HUGE, IMPOSSIBLE, RELU, SQUARE, TANH, UNKNOWN, workload
 from tests.heard import Heard
@@ -100,19 +99,6 @@ def test_a_failure_stops_nothing_and_has_a_reason_instead_of_a_cost(store: Store
     heard = Heard()
     benched(store, heard, retry=True)
     assert {v.configuration for v in heard.visits} == {IMPOSSIBLE.key, HUGE.key, UNKNOWN.key}
-
-
-def test_failures_in_a_row_end_the_bench(store: Store) -> None:
-    inputs = dict(IMPOSSIBLE.inputs)
-    many = [
-        Configuration("conv2d", {"dilation": [n, n]}, inputs)
-        for n in range(2, run.MAX_FAILURES_IN_A_ROW + 4)
-    ]
-    store.save_workload(workload(*many))
-    with pytest.raises(CannotMeasureError, match=r"8 configurations failed in a row.*channels"):
-        benched(store)
-    kept = store.visits(store.campaigns()[0].board.uuid)
-    assert [v.outcome for v in kept] == ["error"] * run.MAX_FAILURES_IN_A_ROW
 
 
 def test_ctrl_c_keeps_visits_and_derives_their_costs(store: Store) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from opdb.bench import run as rounds
 from opdb.bench.session import detect
 from opdb.harvest.passes import harvest
 from opdb.plan.loop import BuildModel, BuildRequest, Built, build
@@ -40,16 +39,12 @@ def built(store: Store, request: BuildRequest, *jobs: BuildModel) -> tuple[Built
         return build(store, jobs, request, "cpu", heard), heard
 
 
-def test_many_failures_in_a_row_stop_nothing(store: Store) -> None:
+def test_failures_stop_nothing(store: Store) -> None:
     inputs = dict(IMPOSSIBLE.inputs)
-    many = [
-        Configuration("conv2d", {"dilation": [n, n]}, inputs)
-        for n in range(2, rounds.MAX_FAILURES_IN_A_ROW + 4)
-    ]
+    many = [Configuration("conv2d", {"dilation": [n, n]}, inputs) for n in range(2, 6)]
     bad, good = workload(*many, HUGE, name="bad"), workload(RELU, name="good")
     both = BuildModel(MLP, bad), BuildModel(MLP, good)
     found, heard = built(store, replace(REQUEST, target=1.0), *both)
-    assert any("failed in a row" in text for text in heard.said)
     one, other = found.standings
     assert not one.left
     assert one.answer.prediction.coverage_time == 0

@@ -11,7 +11,6 @@ import torch
 
 from opdb import processes, workers
 from opdb.bench import calibrate, model, visit
-from opdb.bench import run as rounds
 from opdb.store import Store
 from opdb.studies.sweep import measuring as sweep
 from tests import warm
@@ -39,7 +38,6 @@ def shorten() -> None:
     model.SETTLE_S, model.WINDOW_S, model.MAX_REDONE, model.HOSTS_REDONE = 0.005, 0.03, 0, 0
     sweep.FIRST_SETTLE_S, sweep.SETTLE_S, sweep.WINDOW_S = 0.005, 0.005, 0.03
     calibrate.BASE_WINDOW_S, calibrate.CONTAINER_ROUNDS = 0.02, 5
-    rounds.MAX_FAILURES_IN_A_ROW = 3
 
 
 def after(save: Any, token: Path, stop: int) -> Any:

@@ -5,15 +5,13 @@
     always: []
     never: [dropout]
 
-A kind (conv2d) or the beginning of a key (4f0c1a2b) under `always` is measured in any case and
-first, under `never` not at all; what has a smaller share than `least_share` of every model is left
-out.
+A kind (conv2d) under `always` is measured in any case and first, under `never` not at all; what has
+a smaller share than `least_share` of every model is left out.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,14 +25,12 @@ from opdb.summary import parse_mapping, unknown_key
 TARGET = 0.95
 """Share of each model's time and of its energy that measured operators are to explain."""
 
-_LEAST_OF_KEY = 8
 _WHAT = "the list of significant operators"
-_PINS = f"a list of kinds, or of beginnings of keys ({_LEAST_OF_KEY} or more of 0-9a-f)"
 _ALLOWED = {
     "target": "a share above 0, up to 1",
     "least_share": "a share from 0 to below 1",
-    "always": _PINS,
-    "never": _PINS,
+    "always": "a list of kinds",
+    "never": "a list of kinds",
 }
 
 
@@ -46,14 +42,6 @@ class Significance:
     least_share: float = 0.0
     always: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
-
-    def is_always(self, configuration: Configuration) -> bool:
-        """Whether a configuration is to be measured in any case; its key goes before its kind."""
-        return _pin(configuration, self.always, self.never)
-
-    def is_never(self, configuration: Configuration) -> bool:
-        """Whether a configuration is not to be measured; its key goes before its kind."""
-        return _pin(configuration, self.never, self.always)
 
 
 def load_significance(path: Path) -> Significance:
@@ -78,9 +66,7 @@ def load_significance(path: Path) -> Significance:
 
 def _is_allowed(name: str, value: Json) -> bool:
     if name not in ("target", "least_share"):
-        return isinstance(value, list) and all(
-            isinstance(pin, str) and (pin in KINDS or _is_key(pin)) for pin in value
-        )
+        return isinstance(value, list) and all(isinstance(k, str) and k in KINDS for k in value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return 0 < value <= 1 if name == "target" else 0 <= value < 1
@@ -112,15 +98,3 @@ def _parameter(value: Json) -> str:
         same = len(set(map(str, value))) == 1
         return str(value[0]) if same else "x".join(map(str, value))
     return str(value)
-
-
-def _pin(configuration: Configuration, pins: Iterable[str], others: Iterable[str]) -> bool:
-    if any(configuration.key.startswith(pin) for pin in pins if _is_key(pin)):
-        return True
-    if any(configuration.key.startswith(pin) for pin in others if _is_key(pin)):
-        return False
-    return configuration.kind in pins
-
-
-def _is_key(pin: str) -> bool:
-    return re.fullmatch(rf"[0-9a-f]{{{_LEAST_OF_KEY},64}}", pin) is not None

@@ -330,7 +330,7 @@ class Survey:
         """
         allowed = self._allowed(significance)
         seconds = {key: self.price(key) for key in allowed}
-        pinned = [k for k in allowed if significance.is_always(self.configurations[k])]
+        pinned = [k for k in allowed if self.configurations[k].kind in significance.always]
         wanted = {key for each in goals for key in self.counts[each]}
         first = [*pinned, *(key for key in self.unsized if key in wanted and key in seconds)]
         steps = rank(self._demands(goals), seconds, first)
@@ -349,8 +349,8 @@ class Survey:
         return [
             key
             for key in self.pending
-            if significance.is_always(self.configurations[key])
-            or (key in large and not significance.is_never(self.configurations[key]))
+            if self.configurations[key].kind in significance.always
+            or (key in large and self.configurations[key].kind not in significance.never)
         ]
 
     def _demands(self, goals: Mapping[str, float]) -> list[Demand]:

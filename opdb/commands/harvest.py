@@ -198,7 +198,8 @@ def requested(
     jobs: list[tuple[Path | None, list[ModelSpec]]] = []
     for argument in arguments:
         files: Sequence[Path] = ()
-        matching = _matching(argument) if is_pattern(argument) else []
+        is_pattern = any(sign in argument for sign in "*?[") and not Path(argument).exists()
+        matching = _matching(argument) if is_pattern else []
         with kept(errors, argument):
             if matching:
                 jobs += [(None, [checked(each.changed(s)) for s in said]) for each in matching]
@@ -209,11 +210,6 @@ def requested(
                 found = [checked(request) for one in said for request in requests_in(file, one)]
                 jobs.append((file, list({repr(each): each for each in found}.values())))
     return jobs
-
-
-def is_pattern(argument: str) -> bool:
-    """Return whether an argument is a pattern of names: `torchvision:resnet*`."""
-    return any(sign in argument for sign in "*?[") and not Path(argument).exists()
 
 
 def _matching(pattern: str) -> list[ModelSpec]:

@@ -28,7 +28,7 @@ Measure = Literal["time", "energy"]
 CostOrigin = Literal["own", "borrowed"]
 
 MEASURES: tuple[Measure, ...] = ("time", "energy")
-ORIGINS: tuple[CostOrigin, ...] = ("own", "borrowed")
+ORIGINS: Mapping[CostOrigin, str] = {"own": "that board", "borrowed": "another, too"}
 """Whether a run's board measured all its operators, or costs of other boards stand in for some."""
 
 
@@ -114,15 +114,12 @@ def groups(answers: Iterable[lazy.predictor.Answer]) -> list[Group]:
 
     def order(place: tuple[CostOrigin, lazy.predictor.Regime]) -> tuple[int, int, int]:
         origin, (family, batch) = place
-        return ORIGINS.index(origin), families.index(family), batches.index(batch)
+        return list(ORIGINS).index(origin), families.index(family), batches.index(batch)
 
     return [
         Group(place[1], place[0], len(by_place[place]), both(by_place[place]))
         for place in sorted(by_place, key=order)
     ]
-
-
-_ORIGINS = {"own": "that board", "borrowed": "another, too"}
 
 
 def _truth(answer: lazy.predictor.Answer) -> RunCost:
@@ -206,7 +203,7 @@ REGIMES: Table[Group] = Table(
         "operators",
         lambda group: group.operators,
         title="operators of",
-        text=lambda group: _ORIGINS[group.operators],
+        text=lambda group: ORIGINS[group.operators],
     ),
     Column("mode", lambda group: group.regime.family, title="mode"),
     Column("batch", lambda group: group.regime.batch, title="batch"),
@@ -248,7 +245,7 @@ class Validation(Report):
         return {
             "rows": RUNS.documents(self.whole),
             "incomplete": RUNS.documents(self.incomplete),
-            "summary": _documents(self.summary),
+            "summary": {measure: _asdict(found) for measure, found in self.summary.items()},
             "regimes": REGIMES.documents(groups(self.whole)),
             "uneven": {"runs": sum(_truth(answer).is_uneven for answer in self.whole)},
         }
@@ -257,28 +254,17 @@ class Validation(Report):
         if self.whole:
             yield Rows(RUNS, self.whole)
             yield Rows(REGIMES, groups(self.whole))
-        yield from _in_words(self.summary)
+        for measure, found in self.summary.items():
+            if found:
+                yield (
+                    f"{measure}: median error {show_share(found.median)}, "
+                    f"95th percentile {show_share(found.percentile_95)}, "
+                    f"largest {show_share(found.largest)}; "
+                    f"inside the interval {show_share(found.inside_interval)} of {found.count}"
+                )
         if self.incomplete:
             count = plural(len(self.incomplete), "run")
             yield f"left out, for not all calls are measured: {count} (--json lists them)"
-
-
-def _documents(errors: Mapping[Measure, Errors | None]) -> dict[str, Json]:
-    return {measure: _asdict(found) for measure, found in errors.items()}
-
-
-def _in_words(errors: Mapping[Measure, Errors | None], of: str = "") -> Iterator[str]:
-    for measure, found in errors.items():
-        if found:
-            yield (
-                f"{measure}{of}: median error {show_share(found.median)}, "
-                f"95th percentile {show_share(found.percentile_95)}, "
-                f"largest {show_share(found.largest)}; "
-                f"inside the interval {show_share(found.inside_interval)} of {found.count}"
-            )
-
-
-UNCOMPILED = "what the models are compiled to is not known (opdb harvest … --mode compile)"
 
 
 # Duplicates
@@ -411,7 +397,10 @@ def validation(
     """Hold predictions against measured runs; say in words which runs are left out, if any."""
     answers = predictor.answers(models, modes or lazy.predictor.MODES)
     unknown = predictor.uncompiled(modes or lazy.predictor.MODES)
-    left = f"left out: {plural(unknown, 'run')} in modes that compile: {UNCOMPILED}"
+    left = (
+        f"left out: {plural(unknown, 'run')} in modes that compile: what models are compiled to "
+        "is not known (opdb harvest … --mode compile)"
+    )
     if not answers:
         run_first = "no measured run to validate against; run opdb measure on the device"
         raise InputError(f"{run_first}; {left}" if unknown else run_first)

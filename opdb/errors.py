@@ -151,5 +151,6 @@ def raise_all(errors: Sequence[OpdbError], done: str) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        said = in_one(errors, f"; what was finished is {done}")
-        raise OpdbError(said) from ExceptionGroup("of each", errors)
+        raise OpdbError(in_one(errors, f"; what was finished is {done}")) from ExceptionGroup(
+            "of each", errors
+        )

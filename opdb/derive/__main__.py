@@ -12,18 +12,16 @@ from opdb.errors import CheckError
 from opdb.predict.predictor import choose_device
 from opdb.records import Board
 from opdb.store import open_store
-from opdb.store.deriving import Derived, derived
+from opdb.store.deriving import derived
 from opdb.tables import Column, Listing, Rows, Table
 
-BOARDS: Table[tuple[Board, Derived]] = Table(
-    Column("board", lambda row: row[1].board, title="board"),
+BOARDS: Table[tuple[Board, int, int]] = Table(
+    Column("board", lambda row: row[0].uuid, title="board"),
     Column("device", lambda row: row[0].device, title="device"),
-    Column("costs", lambda row: len(row[1].costs), title="costs"),
-    Column("new", lambda row: row[1].new, title="new"),
-    Column("gone", lambda row: row[1].gone, title="gone"),
-    Column("changed", lambda row: row[1].changed, title="changed"),
+    Column("costs", lambda row: row[1], title="costs"),
+    Column("changed", lambda row: row[2], title="changed"),
 )
-"""A board, and how far its derived costs are from the stored ones."""
+"""A board, its derived costs, and how many are stored otherwise."""
 
 
 def run(
@@ -49,13 +47,13 @@ def run(
         with Terminal(quiet=quiet).progress(len(boards), "derive") as shown:
             for board in boards:
                 shown.doing(board.uuid)
-                one = derived(store, board.uuid)
+                costs, changed = derived(store, board.uuid)
                 if not check:
-                    store.replace_costs(board.uuid, one.costs)
-                found.append((board, one))
+                    store.replace_costs(board.uuid, costs)
+                found.append((board, len(costs), changed))
                 shown.done()
     show(Listing(BOARDS.documents(found), [Rows(BOARDS, found)]), as_json=as_json)
-    differing = [one.board for _, one in found if not one.is_as_stored]
+    differing = [board.uuid for board, _, changed in found if changed]
     if check and differing:
         raise CheckError(
             f"the stored costs of {', '.join(differing)} are not what the visits say; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from opdb.derive.costs import ESTIMATOR, board_costs
 from opdb.errors import SamplesLeftOutError
@@ -16,46 +16,24 @@ ROUNDING = 1e-9
 """The relative error allowed for a number that was written to a file."""
 
 
-@dataclass(frozen=True)
-class Derived:
-    """A board's costs, derived anew, beside those that were stored.
+def derived(store: Store, board: str) -> tuple[list[Cost], int]:
+    """Derive a board's (UUID) costs from its visits, and count those that are stored otherwise.
 
-    `new` and `gone` count costs that only one side has, `changed` those that differ in any respect,
-    numbers by more than they are rounded to in a published set.
-    """
-
-    board: str
-    costs: tuple[Cost, ...]
-    new: int
-    gone: int
-    changed: int
-
-    @property
-    def is_as_stored(self) -> bool:
-        """Whether nothing is new, gone or changed."""
-        return not (self.new or self.gone or self.changed)
-
-
-def derived(store: Store, board: str) -> Derived:
-    """Derive a board's (UUID) costs from its visits and compare them with what is stored.
-
-    Where several estimators' costs are stored, those of this version's are compared.
+    Costs that only one side has count, and those that differ in any respect, numbers by more than
+    they are rounded to in a published set. Of several estimators' costs this version's count.
     """
     stored = {
         (cost.configuration, cost.setting): cost
         for costs in store.costs(board).values()
         for cost in sorted(costs, key=lambda cost: cost.estimator == ESTIMATOR)
     }
-    found = costs_of(store, board)
-    pairs = [(stored.pop((cost.configuration, cost.setting), None), cost) for cost in found]
-    both = [(old, cost) for old, cost in pairs if old is not None]
-    return Derived(
-        board=board,
-        costs=tuple(found),
-        new=len(pairs) - len(both),
-        gone=len(stored),
-        changed=sum(old != cost and not alike(asdict(old), asdict(cost)) for old, cost in both),
+    found = {(cost.configuration, cost.setting): cost for cost in costs_of(store, board)}
+    both = found.keys() & stored.keys()
+    changed = sum(
+        stored[key] != found[key] and not alike(asdict(stored[key]), asdict(found[key]))
+        for key in both
     )
+    return list(found.values()), changed + len(found.keys() ^ stored.keys())
 
 
 def derive_costs(store: Store, board: str) -> int:

@@ -99,7 +99,6 @@ class Field:
     encode: Callable[[Any], Any] = same
     decode: Callable[[Any], Any] = same
     verify: Callable[[Any], object] | None = None
-    may_be_empty: bool = False
 
 
 def column(name: str, field: Field, *constraints: Any, **options: Any) -> Column[Any]:
@@ -133,11 +132,7 @@ def check_value(column: Column[Any], value: Any) -> None:
     held, called = _HELD.get(field.sql, ((str,), "a text"))
     if type(value) not in held:
         raise TypeError(f"not {called}")
-    if isinstance(value, str):
-        if not value and not field.may_be_empty:
-            raise ValueError("a value is missing")
-        _check_printable(value)
-    elif not math.isfinite(value):
+    if not isinstance(value, str) and not math.isfinite(value):
         raise ValueError("not a finite number")
     if field.check is not None:
         field.check(value)
@@ -146,36 +141,13 @@ def check_value(column: Column[Any], value: Any) -> None:
         field.verify(found)
 
 
-def _check_printable(text: str) -> None:
-    """Check that a text holds no control character, nor its JSON one that is spelled out.
-
-    Raises:
-        ValueError: it does, or its JSON is nested deeper than can be read.
-    """
-    if not text.isprintable():
-        raise ValueError("a control character; allowed: what can be printed")
-    if "\\" in text and text.startswith(("{", "[")):
-        written = json.dumps(json.loads(text), ensure_ascii=False)
-        written = written.replace(r"\\", "").replace(r"\"", "")
-        if "\\" in written or not written.isprintable():
-            raise ValueError("a control character in its JSON; allowed: what can be printed")
-
-
 def _check_slug(text: str) -> None:
     if not is_slug(text):
         raise ValueError(f"a device may be named by {SLUG_ALLOWED}")
 
 
-def _one_line(text: str) -> str:
-    return "".join(sign if sign.isprintable() else " " for sign in text)
-
-
 TEXT = Field(COLLATED)
 CONFIGURATION = Field(COLLATED, decode=Configuration.from_json)
-REASON = Field(COLLATED, encode=_one_line)
-"""A failure's reason, which may have several lines as it is found."""
-
-TEXT_OR_EMPTY = Field(COLLATED, may_be_empty=True)
 SLUG = Field(COLLATED, check=_check_slug)
 WHOLE = Field(Integer)
 BYTES = Field(BigInteger)

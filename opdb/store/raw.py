@@ -32,7 +32,7 @@ import json
 import zlib
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, chain, groupby, repeat
 from math import gcd
 from typing import Any, get_args
@@ -165,12 +165,6 @@ def stretch_from_document(document: Json) -> Stretch:
     )
 
 
-def _stretches_from_documents(documents: Json) -> tuple[Stretch, ...]:
-    if not isinstance(documents, list):
-        raise TypeError("raw samples are not a list of stretches")
-    return tuple(map(stretch_from_document, documents))
-
-
 # other samples
 
 
@@ -299,12 +293,6 @@ def _verify_times(found: tuple[float, ...]) -> None:
     NOT_NEGATIVE.check(*found)
 
 
-def _verify_layers(found: Mapping[str, float]) -> None:
-    if not all(map(str.isprintable, found)):
-        raise ValueError("a layer's name holds a control character")
-    NOT_NEGATIVE.check(*found.values())
-
-
 def _samples(
     document: Callable[[Any], Json], read: Callable[[Json], Any], verify: Callable[[Any], object]
 ) -> Field:
@@ -324,7 +312,7 @@ def _samples(
 STRETCH = _samples(stretch_document, stretch_from_document, _verify_stretch)
 STRETCHES = _samples(
     lambda found: list(map(stretch_document, found)),
-    _stretches_from_documents,
+    lambda documents: tuple(map(stretch_from_document, documents)),
     lambda found: list(map(_verify_stretch, found)),
 )
 NEIGHBOURS = _samples(_neighbours_document, _neighbours_from_document, _verify_neighbours)
@@ -332,7 +320,7 @@ TIMES = _samples(lambda s: _integers(s, 1e9), lambda ns: _scaled(ns, 1e9), _veri
 LAYERS = _samples(
     lambda times: {path: round(time_s * 1e9) for path, time_s in times.items()},
     lambda times: {path: time / 1e9 for path, time in times.items()},
-    _verify_layers,
+    lambda found: NOT_NEGATIVE.check(*found.values()),
 )
 HOST_CALLS = Field(
     COLLATED,

@@ -39,8 +39,8 @@ from opdb.records import (
     Workload,
     canonical_json,
 )
-from opdb.store import rows, schema, visits
-from opdb.store.database import Claim, Connected
+from opdb.store import rows, schema
+from opdb.store.database import Claim
 from opdb.store.fields import RUN_RATIOS, field_of, read_json
 from opdb.store.rows import (
     among,
@@ -50,13 +50,42 @@ from opdb.store.rows import (
     save_configurations,
     upsert,
 )
-from opdb.store.visits import Head, Pending, Visits
-
-# boards and campaigns
+from opdb.store.visits import Visits
 
 
-class Boards(Connected):
-    """The campaigns of a database, and the boards that they ran on."""
+@dataclass(frozen=True)
+class MeasuredWorkload:
+    """A workload with a good run: what shows its likeness to others, and the run's board."""
+
+    key: str
+    name: str
+    dtype: str
+    batch_size: int
+    phase: Phase
+    board: str
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The outcome of a model run, without its samples."""
+
+    id: str
+    workload: str
+    mode: Mode
+    setting: Mapping[str, Json]
+    outcome: Outcome
+    reason: str | None
+    cost_s: float
+    facts: Mapping[str, Json]
+    campaign: str
+    device: str
+    board: str
+
+
+class Store(Visits):
+    """An open database. Every save is one transaction, and safe once the method has returned."""
+
+    # boards and campaigns
 
     def save_campaign(self, campaign: Campaign) -> None:
         """Save a campaign with its device, board and host, in place of an earlier save.
@@ -200,12 +229,7 @@ class Boards(Connected):
             read = connection.execute(rows.about(query, table, configurations)).mappings()
             return sorted(map(rows.PROFILE.read, read), key=attrgetter("measured_at", "id"))
 
-
-# workloads
-
-
-class Workloads(Connected):
-    """The workloads and configurations of a database."""
+    # workloads and configurations
 
     def save_configurations(self, configurations: Iterable[Configuration]) -> None:
         """Save configurations that no workload brought in (anchors, single operators)."""
@@ -311,11 +335,6 @@ class Workloads(Connected):
         """Return the keys of the workloads that only sweeps asked for."""
         return set(self.scalars(select(schema.workload.c.key).where(schema.workload.c.swept)))
 
-    def heads(self) -> list[Head]:
-        """Return every workload as its model stands, without its calls, in order."""
-        with self.reading() as connection:
-            return visits.heads(connection)
-
     def workload_names(self) -> list[str]:
         """Return the names of the models that were harvested, sorted."""
         name = schema.workload.c.name
@@ -349,57 +368,7 @@ class Workloads(Connected):
                     .values(touched_bytes=touched_bytes)
                 )
 
-
-def _save_workload(
-    connection: Connection, workload: Workload, swept: bool, fingerprint: str | None
-) -> None:
-    table = schema.workload
-    query = select(table.c.swept).where(table.c.key == workload.key)
-    if connection.execute(query).scalar() is False:
-        swept = False  # somebody wanted it before
-    # From now on no published set replaces a harvest made here.
-    own = {"source_id": None, "touched_bytes": None, "swept": swept, "fingerprint": fingerprint}
-    row = {**rows.WORKLOAD.row(workload), **own}
-    known = save_configurations(connection, workload.occurrences())
-    upsert(connection, schema.workload, [row], ["key"])
-    number = numbers(connection, schema.workload, [workload.key])[workload.key]
-    replace_calls(connection, number, workload.calls, known)
-
-
-# runs of models
-
-
-@dataclass(frozen=True)
-class MeasuredWorkload:
-    """A workload with a good run: what shows its likeness to others, and the run's board."""
-
-    key: str
-    name: str
-    dtype: str
-    batch_size: int
-    phase: Phase
-    board: str
-
-
-@dataclass(frozen=True)
-class RunState:
-    """The outcome of a model run, without its samples."""
-
-    id: str
-    workload: str
-    mode: Mode
-    setting: Mapping[str, Json]
-    outcome: Outcome
-    reason: str | None
-    cost_s: float
-    facts: Mapping[str, Json]
-    campaign: str
-    device: str
-    board: str
-
-
-class ModelRuns(Connected):
-    """The runs of whole models in a database."""
+    # runs of models
 
     def save_model_run(self, run: ModelRun, claim: Claim | None = None) -> None:
         """Save a model run; its campaign and workload must be stored, and its claim be held.
@@ -466,39 +435,7 @@ class ModelRuns(Connected):
                 found[row.key, row.board] = MeasuredWorkload(*row[:-1])
         return list(found.values())
 
-
-def _runs(*columns: Table | ColumnElement[Any]) -> Select[Any]:
-    """Return the query for columns of model runs and the keys of their workloads, oldest first."""
-    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
-    return (
-        select(*columns, workload.c.key.label("workload"))
-        .join_from(run, campaign, run.c.campaign == campaign.c.id)
-        .join(workload, run.c.workload_id == workload.c.id)
-        .order_by(run.c.started_at, run.c.id)
-    )
-
-
-def _of_runs(
-    workloads: Collection[str],
-    device: str | None,
-    board: str | None,
-    mode: Mode | None,
-    setting: Mapping[str, Json] | None,
-) -> list[ColumnElement[bool]]:
-    """Return the conditions on model runs; None, or no workload, leaves one out."""
-    wanted = None if setting is None else canonical_json(dict(setting))
-    return [
-        *([schema.workload.c.key.in_(workloads)] if workloads else ()),
-        *matching(schema.campaign, {"device": device, "board": board}),
-        *matching(schema.model_run, {"mode": mode, "setting": wanted}),
-    ]
-
-
-# costs
-
-
-class Costs(Connected):
-    """The costs of a database."""
+    # costs
 
     def replace_costs(self, board: str, costs: Iterable[Cost]) -> None:
         """Put a board's (UUID) costs in place of those that are there, whatever derived them.
@@ -598,11 +535,44 @@ class Costs(Connected):
             return {(key, board): count for key, board, count in connection.execute(query)}
 
 
-# all of it
+def _save_workload(
+    connection: Connection, workload: Workload, swept: bool, fingerprint: str | None
+) -> None:
+    table = schema.workload
+    query = select(table.c.swept).where(table.c.key == workload.key)
+    if connection.execute(query).scalar() is False:
+        swept = False  # somebody wanted it before
+    # From now on no published set replaces a harvest made here.
+    own = {"source_id": None, "touched_bytes": None, "swept": swept, "fingerprint": fingerprint}
+    row = {**rows.WORKLOAD.row(workload), **own}
+    known = save_configurations(connection, workload.occurrences())
+    upsert(connection, schema.workload, [row], ["key"])
+    number = numbers(connection, schema.workload, [workload.key])[workload.key]
+    replace_calls(connection, number, workload.calls, known)
 
 
-class Store(Workloads, Boards, Pending, Visits, ModelRuns, Costs):
-    """An open database. Every save is one transaction, and safe once the method has returned.
+def _runs(*columns: Table | ColumnElement[Any]) -> Select[Any]:
+    """Return the query for columns of model runs and the keys of their workloads, oldest first."""
+    run, campaign, workload = schema.model_run, schema.campaign, schema.workload
+    return (
+        select(*columns, workload.c.key.label("workload"))
+        .join_from(run, campaign, run.c.campaign == campaign.c.id)
+        .join(workload, run.c.workload_id == workload.c.id)
+        .order_by(run.c.started_at, run.c.id)
+    )
 
-    Each class that it is made of holds one subject.
-    """
+
+def _of_runs(
+    workloads: Collection[str],
+    device: str | None,
+    board: str | None,
+    mode: Mode | None,
+    setting: Mapping[str, Json] | None,
+) -> list[ColumnElement[bool]]:
+    """Return the conditions on model runs; None, or no workload, leaves one out."""
+    wanted = None if setting is None else canonical_json(dict(setting))
+    return [
+        *([schema.workload.c.key.in_(workloads)] if workloads else ()),
+        *matching(schema.campaign, {"device": device, "board": board}),
+        *matching(schema.model_run, {"mode": mode, "setting": wanted}),
+    ]

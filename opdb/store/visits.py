@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Select,
     Table,
     func,
@@ -43,16 +42,48 @@ from opdb.store.rows import (
     matching,
 )
 
-# what is pending
-#
-# Visits are counted in the database; only configurations that are returned are read.
-
 _REJECTED = schema.visit.c.flags.like('%"rejected: %')
 """The condition for rejected visits."""
 
+Seen = TypeVar("Seen", Visit, HostVisit)
 
-class Pending(Connected):
-    """Counts the visits in a database, and finds the configurations that lack some."""
+
+@dataclass(frozen=True)
+class Head:
+    """A workload without its calls: how many it makes, of how many configurations.
+
+    `swept`: only a sweep asked for it.
+    """
+
+    workload: Workload
+    calls: int
+    configurations: int
+    swept: bool
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The counts of a device: what was measured, what of the workloads is pending, what failed.
+
+    `visits` are those of role measurement; `pending` counts configurations by kind,
+    `unmeasured_calls` and good `runs` by the workload's key. Workloads that only sweeps asked for
+    count as neither called nor pending; convolutions that were forced to take an algorithm do not
+    count.
+    """
+
+    campaigns: int
+    visits: int
+    measured: int
+    pending: Mapping[str, int]
+    unmeasured_calls: Mapping[str, int]
+    runs: Counter[str]
+    failures: list[Failure]
+
+
+class Visits(Connected):
+    """The measurements of operators in a database, and what is pending or failed."""
+
+    # what is pending: visits are counted in the database, and only what is returned is read
 
     def outcomes(
         self,
@@ -152,128 +183,22 @@ class Pending(Connected):
                 found[each][key] = calls
         return dict(found)
 
+    def heads(self) -> list[Head]:
+        """Return every workload as its model stands, without its calls, in order."""
+        call = schema.call
+        counts = select(
+            call.c.workload_id,
+            func.sum(call.c.calls),
+            func.count(call.c.configuration_id.distinct()),
+        ).group_by(call.c.workload_id)
+        with self.reading() as connection:
+            found = {number: both for number, *both in connection.execute(counts)}
+            return [
+                Head(rows.WORKLOAD.read(row), *found.get(row["id"], (0, 0)), bool(row["swept"]))
+                for row in rows.workload_rows(connection, rows.PLAIN)
+            ]
 
-def not_asked_for(device: str | None) -> Select[tuple[int]]:
-    """Select the row numbers of the workloads whose operators nobody wants on a device (slug).
-
-    They were compiled for another one, or only sweeps asked for them; on None: the latter.
-    """
-    table = schema.workload
-    swept: ColumnElement[bool] = table.c.swept
-    elsewhere = [] if device is None else [table.c.compiled_for != device]
-    return select(table.c.id).where(or_(swept, *elsewhere))
-
-
-def _called(device: str | None) -> Select[tuple[int]]:
-    """Select the row numbers of the configurations that workloads call which a device wants."""
-    call = schema.call
-    wanted = call.c.workload_id.not_in(not_asked_for(device))
-    return select(call.c.configuration_id.label("id")).where(wanted).distinct()
-
-
-# how far a device is
-
-
-@dataclass(frozen=True)
-class Head:
-    """A workload without its calls: how many it makes, of how many configurations.
-
-    `swept`: only a sweep asked for it.
-    """
-
-    workload: Workload
-    calls: int
-    configurations: int
-    swept: bool
-
-
-@dataclass(frozen=True)
-class Standing:
-    """The counts of a device: what was measured, what of the workloads is pending, what failed.
-
-    `visits` are those of role measurement; `pending` counts configurations by kind,
-    `unmeasured_calls` and good `runs` by the workload's key. Workloads that only sweeps asked for
-    count as neither called nor pending; convolutions that were forced to take an algorithm do not
-    count.
-    """
-
-    campaigns: int
-    visits: int
-    measured: int
-    pending: Mapping[str, int]
-    unmeasured_calls: Mapping[str, int]
-    runs: Counter[str]
-    failures: list[Failure]
-
-
-def heads(connection: Connection) -> list[Head]:
-    """Return every workload without its calls, in the order of `rows.workloads`."""
-    call = schema.call
-    counts = select(
-        call.c.workload_id, func.sum(call.c.calls), func.count(call.c.configuration_id.distinct())
-    ).group_by(call.c.workload_id)
-    found = {number: (calls, distinct) for number, calls, distinct in connection.execute(counts)}
-    return [
-        Head(rows.WORKLOAD.read(row), *found.get(row["id"], (0, 0)), bool(row["swept"]))
-        for row in rows.workload_rows(connection, rows.PLAIN)
-    ]
-
-
-def standing(connection: Connection, device: str) -> Standing:
-    """Return the counts of a device (slug)."""
-    visit, call, campaign = schema.visit, schema.call, schema.campaign
-    configuration, workload, run = schema.configuration, schema.workload, schema.model_run
-    visits = (
-        select(func.count())
-        .select_from(visit)
-        .join(campaign)
-        .where(campaign.c.device == device, visit.c.access == "model", rows.unforced(visit))
-        .where(visit.c.role == "measurement")
-    )
-    tried = select(visit.c.configuration_id).join(campaign).where(*rows.measurements(device))
-    measured = tried.where(visit.c.outcome == "ok").distinct()
-    called = _called(device).subquery()
-    unmeasured = select(called.c.id).where(called.c.id.not_in(measured))
-    untried = select(called.c.id).where(called.c.id.not_in(tried))
-    calls = (
-        select(workload.c.key, func.sum(call.c.calls))
-        .join(call, call.c.workload_id == workload.c.id)
-        .where(call.c.configuration_id.in_(unmeasured))
-        .group_by(workload.c.key)
-    )
-    pending = (
-        select(configuration.c.kind, func.count())
-        .where(configuration.c.id.in_(untried))
-        .group_by(configuration.c.kind)
-        .order_by(configuration.c.kind)
-    )
-    runs = (
-        select(workload.c.key, func.count())
-        .join(run, run.c.workload_id == workload.c.id)
-        .join(campaign, run.c.campaign == campaign.c.id)
-        .where(campaign.c.device == device, *rows.usual_and_good())
-        .group_by(workload.c.key)
-    )
-    of_device = select(func.count()).where(campaign.c.device == device)
-    distinct = select(func.count()).select_from(measured.subquery())
-    return Standing(
-        campaigns=connection.execute(of_device).scalar_one(),
-        visits=connection.execute(visits).scalar_one(),
-        measured=connection.execute(distinct).scalar_one(),
-        pending=dict(map(tuple, connection.execute(pending))),
-        unmeasured_calls=dict(map(tuple, connection.execute(calls))),
-        runs=Counter(dict(map(tuple, connection.execute(runs)))),
-        failures=rows.failures(connection, device),
-    )
-
-
-# visits
-
-Seen = TypeVar("Seen", Visit, HostVisit)
-
-
-class Visits(Connected):
-    """The visits of a database, and what follows from how many there are."""
+    # visits
 
     def save_visit(self, visit: Visit, claim: Claim | None = None) -> None:
         """Save a visit; its campaign and configuration must be stored, and its claim be held.
@@ -294,8 +219,51 @@ class Visits(Connected):
 
     def standing(self, device: str) -> Standing:
         """Return how far a device (slug) is: what is measured, pending, failed."""
+        visit, call, campaign = schema.visit, schema.call, schema.campaign
+        configuration, workload, run = schema.configuration, schema.workload, schema.model_run
+        visits = (
+            select(func.count())
+            .select_from(visit)
+            .join(campaign)
+            .where(campaign.c.device == device, visit.c.access == "model", rows.unforced(visit))
+            .where(visit.c.role == "measurement")
+        )
+        tried = select(visit.c.configuration_id).join(campaign).where(*rows.measurements(device))
+        measured = tried.where(visit.c.outcome == "ok").distinct()
+        called = _called(device).subquery()
+        unmeasured = select(called.c.id).where(called.c.id.not_in(measured))
+        untried = select(called.c.id).where(called.c.id.not_in(tried))
+        calls = (
+            select(workload.c.key, func.sum(call.c.calls))
+            .join(call, call.c.workload_id == workload.c.id)
+            .where(call.c.configuration_id.in_(unmeasured))
+            .group_by(workload.c.key)
+        )
+        pending = (
+            select(configuration.c.kind, func.count())
+            .where(configuration.c.id.in_(untried))
+            .group_by(configuration.c.kind)
+            .order_by(configuration.c.kind)
+        )
+        runs = (
+            select(workload.c.key, func.count())
+            .join(run, run.c.workload_id == workload.c.id)
+            .join(campaign, run.c.campaign == campaign.c.id)
+            .where(campaign.c.device == device, *rows.usual_and_good())
+            .group_by(workload.c.key)
+        )
+        of_device = select(func.count()).where(campaign.c.device == device)
+        distinct = select(func.count()).select_from(measured.subquery())
         with self.reading() as connection:
-            return standing(connection, device)
+            return Standing(
+                campaigns=connection.execute(of_device).scalar_one(),
+                visits=connection.execute(visits).scalar_one(),
+                measured=connection.execute(distinct).scalar_one(),
+                pending=dict(map(tuple, connection.execute(pending))),
+                unmeasured_calls=dict(map(tuple, connection.execute(calls))),
+                runs=Counter(dict(map(tuple, connection.execute(runs)))),
+                failures=rows.failures(connection, device),
+            )
 
     def failures(self, device: str) -> list[Failure]:
         """Return what could not be measured on a device, by kind, with the reason given last."""
@@ -437,6 +405,24 @@ class Visits(Connected):
         with self.reading() as connection:
             found = rows.last_reasons(connection, device, configurations, *unsupported)
             return {key: reason or "no reason given" for (key, _), (_, reason) in found.items()}
+
+
+def not_asked_for(device: str | None) -> Select[tuple[int]]:
+    """Select the row numbers of the workloads whose operators nobody wants on a device (slug).
+
+    They were compiled for another one, or only sweeps asked for them; on None: the latter.
+    """
+    table = schema.workload
+    swept: ColumnElement[bool] = table.c.swept
+    elsewhere = [] if device is None else [table.c.compiled_for != device]
+    return select(table.c.id).where(or_(swept, *elsewhere))
+
+
+def _called(device: str | None) -> Select[tuple[int]]:
+    """Select the row numbers of the configurations that workloads call which a device wants."""
+    call = schema.call
+    wanted = call.c.workload_id.not_in(not_asked_for(device))
+    return select(call.c.configuration_id.label("id")).where(wanted).distinct()
 
 
 def usual_host_s(seen: Iterable[tuple[str, str]]) -> dict[tuple[str, Form], float]:

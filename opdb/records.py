@@ -25,9 +25,6 @@ from typing import Any, Literal, TypeAlias
 
 CONFIGURATION_FORMAT = 1
 WORKLOAD_FORMAT = 1
-SLUG_ALLOWED = "lower-case letters, digits, '-', '.' and '_', 100 at most, a letter or digit first"
-"""The rule for a device's slug, in words."""
-
 GRADIENTS = "gradients"
 """The input of a backward pass that lists the gradients of the call's outputs."""
 
@@ -85,8 +82,6 @@ absent: none did."""
 Outcome: TypeAlias = Literal["ok", "unsupported", "out_of_memory", "error"]
 
 
-_SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-
 _CANONICAL = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
 )
@@ -99,11 +94,6 @@ def canonical_json(value: Json) -> str:
         ValueError: a float is NaN or infinite (the describer must spell those as objects).
     """
     return _CANONICAL.encode(value)
-
-
-def is_slug(text: str) -> bool:
-    """Return whether a text may name a device: it also stands in the names of files."""
-    return _SLUG.fullmatch(text) is not None
 
 
 def is_forced(setting: str) -> bool:

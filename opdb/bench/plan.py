@@ -192,7 +192,7 @@ def interpolated(store: Store, device: str) -> set[str]:
     generations = [w for w in store.workloads(phase="generate") if w.key not in swept]
     called = {c.key for each in generations for c in each.occurrences()}
     found = called - benched_configurations(generations).keys()
-    calls = store.calls_of(found, device)
+    calls = store.calls_of(configurations=found, device=device)
     own = {each.key for each in generations}
     return found.difference(*(calls[key] for key in calls.keys() - own))
 
@@ -400,7 +400,9 @@ class Benched:
         request, among = self.request, self._among(self.request.configurations)
         called: set[str] = set()
         if request.rounds is None:
-            calls = self.store.calls_of([c.key for c in among], self.board.device)
+            calls = self.store.calls_of(
+                configurations=[c.key for c in among], device=self.board.device
+            )
             called = called.union(*calls.values())
         rounds = {c: request.rounds_of(c, called) for c in among}
         seen = {state: self._seen(among, weights=state) for state in STATES}
@@ -432,7 +434,9 @@ class Benched:
         """How often each workload calls what has a cost; none where rounds are requested."""
         if self.request.rounds is not None:
             return {}
-        return self.store.calls_of([c.configuration for c in self.costs], self.board.device)
+        return self.store.calls_of(
+            configurations=[c.configuration for c in self.costs], device=self.board.device
+        )
 
     @cached_property
     def called(self) -> set[str]:
@@ -448,7 +452,7 @@ class Benched:
         as precise as the whole.
         """
         calling, named = set(self.calls_of_models), self.request.workloads
-        calls = self.store.calls_in(calling if named is None else calling & set(named))
+        calls = self.store.calls_of(workloads=calling if named is None else calling & set(named))
         keys = set().union(*calls.values())
         called = self.store.configurations_among(None, keys)
         measured = {cost.configuration: cost for cost in self._costs_of(called)}

@@ -29,11 +29,14 @@ from opdb.store.fields import (
     CONFIGURATION,
     DEFINITION,
     FACTS,
+    HOST_CALLS,
     HOST_TIMES,
     KERNEL_COUNTS,
     KERNELS,
+    LAYERS,
     MEMORY,
     METER_TESTS,
+    NEIGHBOURS,
     NOT_NEGATIVE,
     NUMBER,
     OBJECT,
@@ -41,7 +44,10 @@ from opdb.store.fields import (
     POSITIVE,
     RUN_RATIOS,
     SLUG,
+    STRETCH,
+    STRETCHES,
     TEXT,
+    TIMES,
     TRUTH,
     WHOLE,
     WORDS,
@@ -50,7 +56,6 @@ from opdb.store.fields import (
     one_of,
     within,
 )
-from opdb.store.raw import HOST_CALLS, LAYERS, NEIGHBOURS, STRETCH, STRETCHES, TIMES
 
 SCHEMA = 1
 """The number of this schema, which every database holds in its table `opdb_schema`."""

@@ -53,7 +53,18 @@ from opdb.records import Configuration, Json, canonical_json
 from opdb.store import rows, schema
 from opdb.store.database import DAMAGE
 from opdb.store.deriving import alike, costs_of
-from opdb.store.fields import check_value, field_of
+from opdb.store.fields import (
+    APART,
+    LEFT_OUT,
+    MOST_BYTES,
+    STRETCHES,
+    are_left_out,
+    check_value,
+    field_of,
+    left_out,
+    pack,
+    unpack,
+)
 from opdb.store.opening import (
     FILE,
     MANIFEST,
@@ -66,16 +77,6 @@ from opdb.store.opening import (
     open_store,
     sets_at_hand,
     write_manifest,
-)
-from opdb.store.raw import (
-    APART,
-    LEFT_OUT,
-    MOST_BYTES,
-    STRETCHES,
-    are_left_out,
-    left_out,
-    pack,
-    unpack,
 )
 from opdb.store.rows import NewRow, insert_into, upsert
 from opdb.store.store import Store
@@ -116,7 +117,7 @@ SAMPLED = set(chain(*APART.values()))
 # A set's database has `-` in place of the raw samples of every visit but the anchors, which tell
 # boards apart and are read with each prediction; host visits have `-` and the number of blocks in
 # place of the times. `samples.xz` has a line for each of these visits: its id, a space, and one
-# JSON object of its columns, unpacked (`opdb.store.raw` describes them).
+# JSON object of its columns, unpacked (`opdb.store.fields` describes them).
 
 
 def take_samples(connection: Connection) -> list[str]:

@@ -31,8 +31,7 @@ from opdb.records import (
 )
 from opdb.store import rows, schema
 from opdb.store.database import Claim, Connected
-from opdb.store.fields import HOST_TIMES, read_json
-from opdb.store.raw import APART, are_left_out, blocks
+from opdb.store.fields import APART, HOST_TIMES, are_left_out, blocks, read_json
 from opdb.store.rows import (
     Codec,
     Failure,
@@ -150,35 +149,33 @@ class Visits(Connected):
         with self.reading() as connection:
             return {key: (least, most) for key, least, most in connection.execute(query)}
 
-    def calls_of(self, configurations: Collection[str], device: str) -> dict[str, dict[str, int]]:
-        """Return how often each workload calls each of the configurations (keys), by its key.
-
-        The workloads are those whose operators are wanted on a device (slug).
-        """
-        asked_for = schema.workload.c.id.not_in(not_asked_for(device))
-        return self._calls(schema.configuration.c.key, configurations, asked_for)
-
-    def calls_in(self, workloads: Collection[str]) -> dict[str, dict[str, int]]:
-        """Return how often each of the workloads (keys) calls each configuration, by its key."""
-        return self._calls(schema.workload.c.key, workloads)
-
-    def _calls(
-        self, column: ColumnElement[str], keys: Collection[str], *conditions: ColumnElement[bool]
+    def calls_of(
+        self,
+        *,
+        configurations: Collection[str] | None = None,
+        workloads: Collection[str] | None = None,
+        device: str | None = None,
     ) -> dict[str, dict[str, int]]:
-        """Count calls by the workload's and the configuration's key, where a column is one of some.
+        """Return how often each workload calls each configuration, by the keys of both.
 
-        The conditions are of the workloads.
+        They are some configurations, or some workloads; with a device (slug), of those workloads
+        whose operators are wanted on it.
         """
         workload, configuration, call = schema.workload, schema.configuration, schema.call
+        query = (
+            select(workload.c.key, configuration.c.key, func.sum(call.c.calls))
+            .join_from(call, configuration, call.c.configuration_id == configuration.c.id)
+            .join(workload, call.c.workload_id == workload.c.id)
+            .group_by(workload.c.key, configuration.c.key)
+        )
+        if configurations is not None:
+            query = query.where(among(configuration.c.key, configurations))
+        if workloads is not None:
+            query = query.where(among(workload.c.key, workloads))
+        if device is not None:
+            query = query.where(workload.c.id.not_in(not_asked_for(device)))
         found: dict[str, dict[str, int]] = defaultdict(dict)
         with self.reading() as connection:
-            query = (
-                select(workload.c.key, configuration.c.key, func.sum(call.c.calls))
-                .join_from(call, configuration, call.c.configuration_id == configuration.c.id)
-                .join(workload, call.c.workload_id == workload.c.id)
-                .where(among(column, keys), *conditions)
-                .group_by(workload.c.key, configuration.c.key)
-            )
             for each, key, calls in connection.execute(query):
                 found[each][key] = calls
         return dict(found)

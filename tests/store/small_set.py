@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from opdb.store import open_store
+from opdb.store.fields import APART
 from opdb.store.opening import FILE, MANIFEST, SAMPLES
-from opdb.store.raw import APART
 from opdb.store.sets import TABLES, export_set, import_set, opened, put_samples
 from tests import published
 

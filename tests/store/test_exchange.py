@@ -13,8 +13,8 @@ import pytest
 from opdb.errors import InputError
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
+from opdb.store.fields import pack, unpack
 from opdb.store.opening import FILE, SAMPLES
-from opdb.store.raw import pack, unpack
 from opdb.store.sets import TABLES, export_csv, export_set, import_set, opened
 from tests.store import samples
 from tests.store.small_set import Row, edit, put_samples_into_rows, unpacked

@@ -12,8 +12,8 @@ import pytest
 from opdb.cli import main
 from opdb.records import ALGORITHM_SETTING, Workload
 from opdb.store import Store, database, open_store
+from opdb.store.fields import APART
 from opdb.store.opening import origins, usual_sets
-from opdb.store.raw import APART
 from opdb.store.sets import export_set, import_set
 from tests import published
 from tests.store import samples

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from opdb.records import Neighbours, Stretch
-from opdb.store import raw
+from opdb.store import fields
 from opdb.store.database import DAMAGE
-from opdb.store.fields import Field
-from opdb.store.raw import pack, unpack
+from opdb.store.fields import Field, pack, unpack
 from tests.store import samples
 
-decode_stretch, encode_stretch = raw.STRETCH.decode, raw.STRETCH.encode
+decode_stretch, encode_stretch = fields.STRETCH.decode, fields.STRETCH.encode
 
 LAYERS = {"features.0": 1.2345678901e-4, "0": 0.0, "head": 6.1e-5, "blocks 1/2": 2.5}
 
@@ -128,17 +127,17 @@ def test_what_nothing_could_have_measured_is_refused(
     column: str, changes: dict[str, Any], said: str
 ) -> None:
     made: Any = samples.STRETCH if column == "stretch" else samples.NEIGHBOURS
-    field = raw.STRETCH if column == "stretch" else raw.NEIGHBOURS
+    field = fields.STRETCH if column == "stretch" else fields.NEIGHBOURS
     with pytest.raises(ValueError, match=said):
         checked(field, replace(made, **changes))
 
 
 def test_times_of_layers_come_back_within_half_a_nanosecond() -> None:
-    text = raw.LAYERS.encode(LAYERS)
+    text = fields.LAYERS.encode(LAYERS)
     assert unpack(text) == {"features.0": 123457, "0": 0, "head": 61000, "blocks 1/2": 2500000000}
-    back = raw.LAYERS.decode(text)
+    back = fields.LAYERS.decode(text)
     assert back == pytest.approx(LAYERS, rel=0, abs=0.5e-9)
-    assert raw.LAYERS.encode(back) == text
+    assert fields.LAYERS.encode(back) == text
 
 
 def packed(text: str) -> str:
@@ -151,6 +150,6 @@ def test_a_short_text_that_unpacks_to_too_much_is_refused(
 ) -> None:
     text = pack([0] * 100_000)
     assert len(text) < 1000
-    monkeypatch.setattr("opdb.store.raw.MOST_BYTES", 10_000)
+    monkeypatch.setattr("opdb.store.fields.MOST_BYTES", 10_000)
     with pytest.raises(ValueError, match="more than it may hold"):
         unpack(text)

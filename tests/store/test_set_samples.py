@@ -12,6 +12,7 @@ import pytest
 from opdb.errors import InputError
 from opdb.store import Store, database, open_store
 from opdb.store.deriving import derived
+from opdb.store.fields import LEFT_OUT, STRETCH, pack
 from opdb.store.opening import (
     FILE,
     MANIFEST,
@@ -19,7 +20,6 @@ from opdb.store.opening import (
     check_manifest,
     write_manifest,
 )
-from opdb.store.raw import LEFT_OUT, STRETCH, pack
 from opdb.store.sets import export_set, import_set
 from tests.store import samples
 from tests.store.small_set import unpacked

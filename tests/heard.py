@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from opdb.progress import Display, Progress
+from opdb.progress import Progress
 from opdb.records import Visit
 from opdb.store import Store
 
 
-class Heard(Display, Progress):
+class Heard(Progress):
     """Keeps what is shown; `stop` raises after so many steps, as Ctrl-C does.
 
     `visits` are those that were made inside `visiting`.

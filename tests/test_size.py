@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 23_408, "lines": 44_345, "files": 134},
+    "core": {"statements": 23_331, "lines": 44_208, "files": 133},
     "studies": {"statements": 4_270, "lines": 7_873, "files": 20},
-    "tests": {"lines": 31_884, "files": 267},
+    "tests": {"lines": 31_858, "files": 267},
     "benchmarks": {"lines": 2_486, "files": 10},
 }
 

@@ -415,48 +415,25 @@ def measurements(device: str) -> list[ColumnElement[bool]]:
 
 def failures(connection: Connection, device: str) -> list[Failure]:
     """Return a device's configurations that have visits and no good one, by kind and key."""
-    visit, configuration = schema.visit, schema.configuration
-    failed = [*measurements(device), visit.c.outcome != "ok"]
-    failing = select(visit.c.configuration_id).join(schema.campaign).where(*failed)
-    query = select(configuration.c.key, configuration.c.kind)
-    query = query.where(configuration.c.id.in_(failing))
-    kinds: dict[str, str] = dict(map(tuple, connection.execute(query)))
-    outcomes = visit_outcomes(connection, measurements(device), kinds)
-    bad = schema.visit.c.outcome != "ok", unforced(schema.visit)
-    reasons = last_reasons(connection, device, kinds, *bad)
-    found = [
-        Failure(key, kinds[key], setting, *reasons[key, setting], seen.total())
-        for (key, setting), seen in outcomes.items()
-        if not seen["ok"]
-    ]
-    return sorted(found, key=lambda failure: (failure.kind, failure.configuration, failure.setting))
-
-
-def last_reasons(
-    connection: Connection,
-    device: str,
-    configurations: Collection[str],
-    *conditions: ColumnElement[bool],
-) -> dict[tuple[str, str], tuple[Outcome, str | None]]:
-    """Return the last outcome, and its reason, of visits inside models on a device (slug).
-
-    Of those that meet the conditions, by (configuration key, setting).
-    """
     visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+    of_device = measurements(device)
+    failing = select(visit.c.configuration_id).join(campaign).where(*of_device)
     query = (
-        select(configuration.c.key, visit.c.setting, visit.c.outcome, visit.c.reason)
-        .add_columns(visit.c.campaign)
-        .join(configuration, visit.c.configuration_id == configuration.c.id)
-        .where(visit.c.role == "measurement", visit.c.access == "model", *conditions)
+        select(configuration.c.kind, configuration.c.key, visit.c.setting)
+        .add_columns(visit.c.outcome, visit.c.reason)
+        .join_from(visit, configuration)
+        .join(campaign)
+        .where(*of_device, visit.c.configuration_id.in_(failing.where(visit.c.outcome != "ok")))
         .order_by(visit.c.started_at)
     )
-    # Joined with its campaigns, all that was visited on the device would be gone through.
-    ours = set(connection.scalars(select(campaign.c.id).where(campaign.c.device == device)))
-    return {
-        (row["key"], row["setting"]): (row["outcome"], row["reason"])
-        for row in connection.execute(about(query, visit, configurations)).mappings()
-        if row["campaign"] in ours
-    }
+    tried: dict[tuple[str, str, str], list[tuple[Outcome, str | None]]] = defaultdict(list)
+    for kind, key, setting, outcome, reason in connection.execute(query):
+        tried[kind, key, setting].append((outcome, reason))
+    return [
+        Failure(key, kind, setting, *seen[-1], len(seen))
+        for (kind, key, setting), seen in sorted(tried.items())
+        if all(outcome != "ok" for outcome, _ in seen)
+    ]
 
 
 def unforced(table: Table) -> ColumnElement[bool]:

@@ -152,7 +152,8 @@ def put_samples(connection: Connection, folder: Path) -> None:
     for table, found in lacking.items():
         for row in found:
             values = {column.name: row[column.name] for column in RAW[table]}
-            connection.execute(update(table).where(table.c.id == row["id"]).values(values))
+            if not any(map(are_left_out, values.values())):
+                connection.execute(update(table).where(table.c.id == row["id"]).values(values))
 
 
 def looked_up(

@@ -189,7 +189,7 @@ class Visits(Connected):
             func.count(call.c.configuration_id.distinct()),
         ).group_by(call.c.workload_id)
         with self.reading() as connection:
-            found = {number: both for number, *both in connection.execute(counts)}
+            found = {row[0]: (row[1], row[2]) for row in connection.execute(counts)}
             return [
                 Head(rows.WORKLOAD.read(row), *found.get(row["id"], (0, 0)), bool(row["swept"]))
                 for row in rows.workload_rows(connection, rows.PLAIN)
@@ -397,11 +397,20 @@ class Visits(Connected):
 
         Those alone that a visit found unsupported; the reason is the one given last.
         """
-        visit = schema.visit
-        unsupported = visit.c.setting == setting, visit.c.outcome == "unsupported"
+        visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+        query = (
+            select(configuration.c.key, visit.c.reason, visit.c.campaign)
+            .join(visit, visit.c.configuration_id == configuration.c.id)
+            .where(visit.c.setting == setting, visit.c.outcome == "unsupported")
+            .where(visit.c.role == "measurement", visit.c.access == "model")
+            .order_by(visit.c.started_at)
+        )
+        # Joined with its campaigns, all that was visited on the device would be gone through.
+        on_device = select(campaign.c.id).where(campaign.c.device == device)
         with self.reading() as connection:
-            found = rows.last_reasons(connection, device, configurations, *unsupported)
-            return {key: reason or "no reason given" for (key, _), (_, reason) in found.items()}
+            ours = set(connection.scalars(on_device))
+            found = connection.execute(rows.about(query, visit, configurations))
+            return {key: why or "no reason given" for key, why, of in found if of in ours}
 
 
 def not_asked_for(device: str | None) -> Select[tuple[int]]:

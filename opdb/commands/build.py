@@ -64,15 +64,6 @@ class BuildOptions:
     retry: Annotated[
         bool, typer.Option("--retry", help="Try again what failed before, operators and models.")
     ] = False
-    runs: Annotated[
-        int | None,
-        typer.Option(
-            "--runs",
-            metavar="N",
-            min=0,
-            help="Run only so many of the models, drawn by lot.  [default: all]",
-        ),
-    ] = None
     device: Annotated[
         str | None,
         typer.Option(
@@ -284,7 +275,7 @@ def _why_missed(each: Standing) -> str:
     ratios = {name: _attribution(each, name) for name in ("time", "energy")}
     covered = {name: _coverage(each)[name] for name in ratios}
     why = misses(progress.workload, covered, ratios, target)
-    if progress.run is None and progress.drawn:
+    if progress.run is None:
         why.append("the model was not run")
     return ", ".join(why)
 
@@ -355,9 +346,7 @@ def build(
         for file, of in sources:
             if file is not None and all(repr(each) in stored for each in of):
                 mark(file, store.path, display.note)
-        request = lazy.loop.BuildRequest(
-            target, mode, asked.gpu_seconds, asked.retry, asked.runs, significance
-        )
+        request = lazy.loop.BuildRequest(target, mode, asked.gpu_seconds, asked.retry, significance)
         built = lazy.loop.build(
             store, _jobs(requests, stored, mode), request, asked.device, display
         )

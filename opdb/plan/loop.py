@@ -42,14 +42,12 @@ class BuildRequest:
 
     GPU-seconds are counted by the clock from the first measurement on, calibration included, for
     each board; None is without bound. `retry` tries again what failed before, operators and models.
-    `runs` is how many of the models are run, drawn by lot, to hold the sums against; None is all.
     """
 
     target: float
     mode: Mode = "eager"
     gpu_seconds: float | None = None
     retry: bool = False
-    runs: int | None = None
     significance: Significance = field(default_factory=Significance)
 
 
@@ -57,13 +55,12 @@ class BuildRequest:
 class BuildProgress:
     """How far a workload is: its answer (None: nothing was measured), its run, what is left.
 
-    `drawn` says whether its model is to be run, `run` is the outcome of that on the board, None
-    where there is none yet; `left` are the pending configurations (keys).
+    `run` is the outcome of its model's run on the board, None where there is none yet; `left` are
+    the pending configurations (keys).
     """
 
     workload: Workload
     answer: Answer | None
-    drawn: bool
     run: str | None
     reason: str | None
     left: tuple[str, ...]
@@ -71,9 +68,8 @@ class BuildProgress:
     calls: float
 
     def meets(self, target: float) -> bool:
-        """Whether the target holds, and was held against a run if the model was to be run."""
-        checked = self.run == "ok" or not self.drawn
-        return checked and self.answer is not None and self.answer.meets(target)
+        """Whether the target holds, and was held against a run."""
+        return self.run == "ok" and self.answer is not None and self.answer.meets(target)
 
 
 @dataclass
@@ -120,7 +116,6 @@ class _Build:
         self._platform, self._device = platform, device
         self._board = platform.board.uuid
         self._policy = ModelPolicy((platform.device.slug,), (self._board,))
-        self._drawn = drawn_by_lot(jobs, request.runs)
         self._tried: set[str] = set()
         self._elsewhere: set[str] = set()
         self._time = Budget(request.gpu_seconds)
@@ -198,7 +193,7 @@ class _Build:
 
     def _measure_models(self) -> None:
         work = model_work(self._policy, retry=self._request.retry)
-        lacking = work.pending(self._store, [self._spec(job) for job in self._drawn])
+        lacking = work.pending(self._store, [self._spec(job) for job in self._jobs])
         usual_s = run_seconds(self._store, self._platform.device.slug, self._request.mode)
         made = 0
         if lacking and not self._is_short_of(usual_s):
@@ -227,7 +222,6 @@ class _Build:
                 BuildProgress(
                     workload=job.workload,
                     answer=self._answer(predictor, job),
-                    drawn=job in self._drawn,
                     run=None if run is None else run.outcome,
                     reason=None if run is None else run.reason,
                     left=tuple(left),
@@ -243,12 +237,3 @@ class _Build:
             return predictor.answer(job.workload, self._request.mode, board)
         except InputError:
             return None  # nothing was measured on the device at all
-
-
-def drawn_by_lot(jobs: Sequence[BuildModel], runs: int | None) -> list[BuildModel]:
-    """Return so many of the models to run (None: all).
-
-    Those with the lowest keys are drawn: keys are hashes of what identifies a workload, so nothing
-    that is measured bears on the draw, and the same build draws the same models again.
-    """
-    return list(jobs) if runs is None else sorted(jobs, key=lambda job: job.ran)[:runs]

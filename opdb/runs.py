@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
 
-from opdb.errors import InputError
 from opdb.records import Json, Mode
 from opdb.spec import ModelSpec, describe
 
@@ -209,12 +208,6 @@ class ImageOptions:
     workers: int = 4
     pin_memory: bool = False
     prefetch_factor: int | None = None
-
-    def check_folder(self) -> None:
-        if not self.folder.is_dir():
-            raise InputError(
-                f"{self.folder}: no such folder; give one with a folder of images a class"
-            )
 
 
 @dataclass(frozen=True)

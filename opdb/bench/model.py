@@ -39,7 +39,6 @@ from opdb.bench.session import (
     release,
 )
 from opdb.bench.visit import refusal, session_flags, waiting_flags
-from opdb.compiled.inductor import compiled_frames
 from opdb.derive.quiet import blocks_s
 from opdb.derive.runs import (
     AGREEING,
@@ -195,7 +194,6 @@ def _measure(
     options: RunOptions,
     seen: RunReadings,
 ) -> None:
-    before = compiled_frames()
     memory = options.memory
     if memory is not None and memory.fits is False:
         needed, there = show(memory.needed_bytes, "B"), show(memory.device_bytes, "B")
@@ -228,9 +226,9 @@ def _measure(
         least = 1 if first_s > WINDOW_S else MIN_REPLAYS
         timing = Timing(SETTLE_S, WINDOW_S, lag_s=session.lag_s, least=least)
         _observe(session, issue, timing, options, seen, replays=mode in REPLAYING)
-        seen.facts |= quiet_facts(mode, seen)
-    if mode == "eager" and compiled_frames() > before:
-        seen.flags.append("the model compiles a part of itself: not all of it runs in eager")
+    if mode == "eager" and seen.facts.get("outrun_share", 0.0) >= OUTRUN:  # it waits for the host
+        blocks = [block for repeat in seen.repeats for block in blocks_s(repeat.replay_times_s)]
+        seen.facts[QUIET_BLOCKS] = len(blocks)
     seen.flags += flags_of(seen.facts)
     if session.on_gpu:
         seen.peak_memory_bytes = torch.cuda.max_memory_allocated()
@@ -279,13 +277,6 @@ def disagreement(repeats: Sequence[Stretch], bound: float) -> list[str]:
     if spread <= bound:
         return []
     return [f"no three repeats agree: the fastest differ by {100 * spread:.1f} %"]
-
-
-def quiet_facts(mode: Mode, seen: RunReadings) -> dict[str, Json]:
-    """Return how many blocks an eager run that waits for the host has; nothing of another."""
-    if mode != "eager" or seen.facts.get("outrun_share", 0.0) < OUTRUN:
-        return {}
-    return {QUIET_BLOCKS: sum(len(blocks_s(repeat.replay_times_s)) for repeat in seen.repeats)}
 
 
 def _step(loaded: LoadedModel, request: ModelSpec, mode: Mode) -> Callable[[], Any]:

@@ -183,9 +183,9 @@ class TrainingOptions:
         if self.workers == 0 and self.prefetch_factor is not None:
             raise InputError("--prefetch-factor needs workers; there are none (--workers 0)")
         how = self.workers, self.pin_memory, self.prefetch_factor
-        found = ImageOptions(self.images, not self.no_augment, *how)
-        found.check_folder()
-        return found
+        if not self.images.is_dir():
+            raise InputError(f"{self.images}: no such folder; give one with a folder a class")
+        return ImageOptions(self.images, not self.no_augment, *how)
 
 
 @dataclass(frozen=True)

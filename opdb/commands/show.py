@@ -34,7 +34,7 @@ from opdb.records import Configuration, Cost, Device, Json, Workload
 from opdb.significance import in_words
 from opdb.spec import ModelSpec, title, workload_columns
 from opdb.tables import SHARE, Column, Listing, Rows, Table, interval, quantity
-from opdb.units import plural, short_board
+from opdb.units import plural
 from opdb.units import show as shown_in
 
 if TYPE_CHECKING:
@@ -125,35 +125,35 @@ def _costs(
             board = (boards or predictor.boards)[0] if asked is None else predictor.board(asked)
             costs = predictor.costs_on(board, given)
         number = len(given)
-    device = predictor.device.slug
     rows = [Shown(c, costs[c.key], shares.get(c.key)) for c in given if c.key in costs]
     if not rows:
-        raise NothingMeasuredError(f"{what}: nothing has a cost on {device!r}")
-
-    def largest_first(row: Shown) -> tuple[bool, float]:
-        found = getattr(row.cost, SORTS[sort or "time"])
-        value = row.share.share_time if row.share and sort is None else found and found.mean
-        return value is None, -(value or 0.0)
-
-    rows.sort(key=largest_first)
+        raise NothingMeasuredError(f"{what}: nothing has a cost on {predictor.device.slug!r}")
+    rows.sort(key=partial(_largest_first, sort))
     document = {
         "what": what,
-        "device": device,
+        "device": predictor.device.slug,
         "board": board,
         "measured_on": boards,
         "lacking": number - len(rows),
         "costs": COSTS.documents(rows),
     }
     table = COSTS if shares else COSTS.without("calls", "of time", "of energy")
-    parts: Parts = [f"{what}, on {device} ({board})", Rows(table, rows[:top])]
+    first = f"{what}, on {predictor.device.slug} ({board})"
+    if len(boards) > 1:
+        first += f", one of {len(boards)} that measured it (--board)"
+    parts: Parts = [first, Rows(table, rows[:top])]
     if top is not None and top < len(rows):
         parts.append(f"{len(rows) - top} more: --top 0 shows all")
-    if len(boards) > 1:
-        some = ", ".join(map(short_board, boards[:5]))
-        parts.append(f"measured on {len(boards)} boards, each its own (--board): {some} …")
     if number > len(rows):
         parts.append(f"without a cost here: {plural(number - len(rows), 'configuration')}")
     return Listing(document, parts)
+
+
+def _largest_first(sort: str | None, row: Shown) -> tuple[bool, float]:
+    """Return the key that rows are sorted by: shares of a model's time, else times, or as asked."""
+    found = getattr(row.cost, SORTS[sort or "time"])
+    value = row.share.share_time if row.share and sort is None else found and found.mean
+    return value is None, -(value or 0.0)
 
 
 # What is measured, pending and failed on each device

@@ -40,8 +40,7 @@ AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON document and nothing else.")
 ]
 Quiet: TypeAlias = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", help="Show no progress and no messages."),
+    bool, typer.Option("--quiet", "-q", help="Show no progress and no messages.")
 ]
 Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.")]
 
@@ -74,12 +73,7 @@ NoHarvest: TypeAlias = Annotated[
     bool, typer.Option("--no-harvest", help="Refuse a model that is not in the database yet.")
 ]
 ModeName: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--mode",
-        metavar="MODE",
-        help="How work is issued: eager or graph.",
-    ),
+    str, typer.Option("--mode", metavar="MODE", help="How work is issued: eager or graph.")
 ]
 PredictedMode: TypeAlias = Annotated[
     str,

@@ -81,8 +81,7 @@ def run(
         ),
     ] = None,
     csv: Annotated[
-        bool,
-        typer.Option("--csv", help="Write flat CSV tables for other programs, and no set."),
+        bool, typer.Option("--csv", help="Write flat CSV tables for other programs, and no set.")
     ] = False,
     out: options.Output = options.Output(),
 ) -> None:

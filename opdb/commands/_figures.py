@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, TypeAlias
@@ -358,22 +357,6 @@ def layers_blocks(found: Layers, top: int | None) -> Iterator[str | Rows[Any]]:
 DPI = 120
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A drawn figure: SVG text, PNG bytes, and what each mark shows, by its id in the SVG."""
-
-    svg: str
-    png: bytes
-    marks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, figure: Any, marks: Mapping[str, Mapping[str, str]] | None = None) -> Drawing:
-        """Return a figure of matplotlib as it is saved: the same bytes every time."""
-        svg = io.StringIO()
-        figure.savefig(svg, format="svg", metadata={"Date": None})
-        return cls(svg.getvalue(), png_of(figure), marks or {})
-
-
 def png_of(figure: Any) -> bytes:
     """Return a figure of matplotlib as PNG: the same bytes every time."""
     png = io.BytesIO()
@@ -390,14 +373,3 @@ def blank_figure(width_in: float, height_in: float) -> Any:
             f"a figure needs matplotlib, which is not installed; {install('plots')}"
         ) from error
     return figure.Figure(figsize=(width_in, height_in), layout="constrained")
-
-
-@contextmanager
-def new_figure(width_in: float, height_in: float, *, font_size: float) -> Iterator[Any]:
-    """Yield an empty figure of matplotlib, to be drawn and saved inside the block."""
-    blank_figure(width_in, height_in)
-    import matplotlib
-
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "opdb", "font.size": font_size}
-    with matplotlib.rc_context(settings):
-        yield blank_figure(width_in, height_in)

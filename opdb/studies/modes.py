@@ -165,11 +165,8 @@ def _rows_of(
 def by_mode(runs: Sequence[ModelRun]) -> Mapping[Mode, ModelRun]:
     """Return the run that counts in each mode: the last good one, else the last."""
     ordered = sorted(runs, key=lambda run: run.outcome == "ok")
-    return dict(sorted({run.mode: run for run in ordered}.items(), key=lambda item: place(item[0])))
-
-
-def place(mode: Mode) -> int:
-    return list(get_args(Mode)).index(mode)
+    found = {run.mode: run for run in ordered}
+    return {mode: found[mode] for mode in get_args(Mode) if mode in found}
 
 
 def figures_of(cost: RunCost | None) -> Figures:

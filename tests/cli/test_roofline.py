@@ -88,8 +88,7 @@ def test_files_are_written_whole_and_the_page_tells_of_every_mark(opdb: Opdb, h2
 
 
 def test_a_models_name_cannot_break_out_of_the_page() -> None:
-    from opdb.commands._figures import Drawing
-    from opdb.studies.roofline.figure import page
+    from opdb.studies.roofline.figure import Drawing, page
 
     text = page(Drawing("<svg></svg>", b"", {"a": {"": "</script><b>"}}), "</title><b>")
     assert "<b>" not in text and marks(text)["a"][""] == "</script><b>"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import html
+import io
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 from typing import Any, Literal
 
-from opdb.commands._figures import Drawing, new_figure
+from opdb.commands._figures import blank_figure, png_of
 from opdb.studies.roofline.counters import MEMORY
 from opdb.studies.roofline.points import (
     ModelRoofline,
@@ -40,9 +42,22 @@ _SMALLEST, _LARGEST = 5.0, 26.0
 _STEPS = 400
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A drawn figure: SVG text, PNG bytes, and what each mark shows, by its id in the SVG."""
+
+    svg: str
+    png: bytes
+    marks: Mapping[str, Mapping[str, str]]
+
+
 def draw(study: Study, titles: Sequence[str], command: str) -> Drawing:
     """Draw a study; `titles` name its models, `command` is the command that repeats it."""
-    with new_figure(_WIDTH_IN, _HEIGHT_IN, font_size=10) as figure:
+    blank_figure(_WIDTH_IN, _HEIGHT_IN)  # says how to install matplotlib
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "opdb", "font.size": 10}):
+        figure = blank_figure(_WIDTH_IN, _HEIGHT_IN)
         marks: dict[str, Mapping[str, str]] = {}
         above, below = figure.subplots(2, 1)
         panels = [_Panel(above, study, titles, "time"), _Panel(below, study, titles, "energy")]
@@ -53,7 +68,9 @@ def draw(study: Study, titles: Sequence[str], command: str) -> Drawing:
         figure.draw_without_rendering()
         for panel in panels:
             panel.write()
-        return Drawing.of(figure, marks)
+        svg = io.StringIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+        return Drawing(svg.getvalue(), png_of(figure), marks)
 
 
 def _title(study: Study, titles: Sequence[str]) -> str:
@@ -177,15 +194,12 @@ class _Panel:
             self.axes.plot(*zip(*roof, strict=True), zorder=1.5 if dashed else 2, **style)
             if not dashed and not any(abs(roof[-1][1] / top - 1) < 0.3 for top in tops):
                 tops.append(roof[-1][1])
-                self._say(roof[-1][1], f"{unit}\n{show(roof[-1][1], self.unit, digits=3)}")
-
-    def _say(self, y: float, text: str) -> None:
-        """Label a roof at its right end, outside the axes."""
-        self.axes.annotate(
-            text, (1.0, y), xycoords=("axes fraction", "data"), xytext=(5, 0),
-            textcoords="offset points", va="center", fontsize=8.5, color=_INK,
-            annotation_clip=False,
-        )  # fmt: skip
+                text = f"{unit}\n{show(roof[-1][1], self.unit, digits=3)}"
+                self.axes.annotate(
+                    text, (1.0, roof[-1][1]), xycoords=("axes fraction", "data"), xytext=(5, 0),
+                    textcoords="offset points", va="center", fontsize=8.5, color=_INK,
+                    annotation_clip=False,
+                )  # fmt: skip
 
     def _along(self, rate: float, text: str) -> None:
         x = _BARE
@@ -232,7 +246,8 @@ class _Panel:
     def _labels(self) -> None:
         by_share = sorted(self.drawn, key=lambda each: self._share(each[1], each[3]), reverse=True)
         boxes = [box for _, model, _, point in by_share for box in self._mark_box(model, point)]
-        boxes += [box for model in self.study.models for box in self._star_box(model)]
+        for model in self.study.models:
+            boxes += self._box(model.intensity, self._rate(model), _STAR)
         said = 0
         for _, model, _, point in by_share:
             share = self._share(model, point)
@@ -246,9 +261,6 @@ class _Panel:
         """Return the box of a mark, in points of the page; none for a mark without a rate."""
         size = _mark_size(self._share(model, point))
         return self._box(point.intensity, self._rate(point), size)
-
-    def _star_box(self, model: ModelRoofline) -> list[_Box]:
-        return self._box(model.intensity, self._rate(model), _STAR)
 
     def _box(self, intensity: float | None, rate: float | None, size: float) -> list[_Box]:
         if not rate or not intensity:
@@ -376,13 +388,9 @@ def _shape(value: Any) -> str:
 
 def page(drawing: Drawing, title: str) -> str:
     svg = drawing.svg[drawing.svg.index("<svg") :]
-    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*" height="[^"]*"|(<svg\b)', _sizeless, svg, count=1)
+    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*" height="[^"]*"', r"\1", svg, count=1)
     # no text in the data can end the element that holds it
     marks = json.dumps(drawing.marks).replace("<", "\\u003c")
     file = files("opdb.studies.roofline") / "assets" / "page.html"
     template = Template(file.read_text(encoding="utf-8"))
     return template.substitute(title=html.escape(title), svg=svg, marks=marks)
-
-
-def _sizeless(found: re.Match[str]) -> str:
-    return found[1] or found[2]

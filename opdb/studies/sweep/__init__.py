@@ -12,7 +12,7 @@ import typer
 
 from opdb.algorithms.names import ALGORITHMS, DEFAULT, Algorithm, algorithms_named
 from opdb.cli import options
-from opdb.cli.console import Terminal, note, show
+from opdb.cli.console import Terminal, show
 from opdb.commands.bench import check_failures, chosen_places
 from opdb.errors import CannotMeasureError, InputError, OpdbError, UnknownNameError
 from opdb.files import make_folder
@@ -219,7 +219,7 @@ class SweepArguments:
         bool, typer.Option("--retry", help="Try again what failed (errors, out of memory).")
     ] = False
     list_models: Annotated[
-        bool, typer.Option("--list-models", help="List models that can be swept.")
+        bool, typer.Option("--list-models", help="List models to sweep; any of images can be.")
     ] = False
     list_algorithms: Annotated[
         bool, typer.Option("--list-algorithms", help="List the algorithms.")
@@ -262,8 +262,6 @@ def run(
     """
     if asked.list_models or asked.list_algorithms:
         show(lists(models=asked.list_models, algorithms=asked.list_algorithms), as_json=out.as_json)
-        if asked.list_models and not out.as_json:
-            note("and any other model that opdb harvests and that takes a batch of images")
         return
     if not models:
         raise InputError("give models, as in: opdb sweep resnet50 --algorithm all --stage quick")

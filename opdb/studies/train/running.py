@@ -63,8 +63,8 @@ def places(backends: Collection[str]) -> dict[str, BackendDevice]:
     board to every training.
     """
     names = {name: _resolved(name) for name in backends}
-    found = {name: _place(name) for name in set(names.values()) if not _is_gpu(name)}
-    if any(map(_is_gpu, names.values())):
+    found = {name: _place(name) for name in set(names.values()) if name != "cuda"}
+    if "cuda" in names.values():
         try:
             found["cuda"] = done_apart(_place, "cuda")
         except DiedError as error:
@@ -76,10 +76,6 @@ def _resolved(backend: str) -> str:
     if backend != "auto":
         return backend
     return "cuda" if cuda_devices() else "cpu"
-
-
-def _is_gpu(backend: str) -> bool:
-    return backend == "cuda" and cuda_devices() > 0
 
 
 def _place(backend: str) -> BackendDevice:
@@ -125,8 +121,6 @@ def draw(lines: Sequence[JoinedRuns], title: str, command: str) -> bytes:
     read is not drawn, and the panel says why.
     """
     drawn = [line for line in lines if line.figures is not None]
-    if not drawn:
-        raise InputError("there is nothing to draw: no training of the matrix was measured yet")
     figure = blank_figure(10.0, 8.0)
     above, below = figure.subplots(2, 1, sharex=True)
     _panel(above, drawn, _throughput, "images a second")

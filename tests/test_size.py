@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 23_294, "lines": 44_107, "files": 133},
+    "core": {"statements": 23_293, "lines": 44_106, "files": 133},
     "studies": {"statements": 4_270, "lines": 7_870, "files": 20},
     "tests": {"lines": 31_857, "files": 267},
     "benchmarks": {"lines": 2_486, "files": 10},

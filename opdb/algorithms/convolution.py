@@ -439,7 +439,9 @@ class ForcedLayer:
         windows = (module.stride, padding, module.dilation, module.groups)
         call = forced_call(self.algorithm, images, weight, bias, *windows)
         output = run(call)
-        self.ran[tuple(input.shape)] = call.ran()
+        shape = tuple(input.shape)
+        if shape not in self.ran:
+            self.ran[shape] = call.ran()
         return output if input.dim() == 4 else output.squeeze(0)
 
 

@@ -384,10 +384,7 @@ def _resolve(parameters: JsonArguments, inputs: JsonArguments) -> None:
 
 
 def _given_shape(view: View) -> list[Shape]:
-    shape = view["shape"]
-    if isinstance(shape, dict):
-        return [view.shape()]
-    return [[int(n) if isinstance(n, int) else 1 for n in shape or []]]
+    return [[int(n) if isinstance(n, int) else 1 for n in view["shape"] or []]]
 
 
 def _other_shape(view: View) -> list[Shape]:

@@ -7,7 +7,7 @@ sets, of which 275 runs are of models whose calls are all measured:
 
 Models are one where their calls with weights say so (`opdb.predict.predictor.is_same_model`),
 joined through a third model, too: ResNets and VGGs are one, and all sizes of BERT. Each is left out
-in turn: how sums err (`TIME_ERROR`, `ENERGY_ERROR` of `opdb.predict.intervals`) is fitted to the
+in turn: how sums err (`TIME_ERROR`, `ENERGY_ERROR` of `opdb.predict.compose`) is fitted to the
 runs of all others, and the model's own runs are held against the intervals that follow. What other
 models' runs showed (peers) never includes the model itself.
 
@@ -38,7 +38,7 @@ from dataclasses import asdict, dataclass, replace
 from opdb.commands.validate import MEASURES, Measure, attribution, is_whole
 from opdb.derive.statistics import t95
 from opdb.errors import OpdbError
-from opdb.predict.intervals import ENERGY_ERROR, TIME_ERROR, ModelError
+from opdb.predict.compose import ENERGY_ERROR, TIME_ERROR, ModelError
 from opdb.predict.predictor import Answer, is_same_model, predictor_for, regime_of, weighted_calls
 from opdb.records import Workload
 from opdb.store import Store, open_store

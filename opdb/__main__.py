@@ -13,7 +13,7 @@ def main() -> int:
     """Run the command line and return the exit status."""
     try:
         # Reading a database makes objects by the hundred thousand, none of which is garbage yet.
-        gc.set_threshold(50_000, 10, 3)
+        gc.set_threshold(200_000, 10, 3)
         _open_standard_files()
         _show_what_can_be()
         from opdb.cli import main as run

@@ -130,15 +130,21 @@ class Growth:
 
     def at(self, sizes: Sizes) -> Workload:
         first = min(range(len(self.sizes)), key=lambda number: self._distance(number, sizes))
-        target = _Target(self, _terms(sizes), first)
-        new = {which: target.configuration(place) for which, place in self.distinct.items()}
+        terms, new = _terms(sizes), {}
+        for which, place in self.distinct.items():
+            new[which] = place[first]
+            if len(set(place)) > 1:
+                documents = [[dict(each.parameters), dict(each.inputs)] for each in place]
+                parameters, inputs = self._json(documents, first, terms)
+                new[which] = replace(place[first], parameters=parameters, inputs=inputs)
         configurations = [new[id(place)] for place in self.places]
         model = self.workloads[first]
         generation = {**model.inputs["generation"]}
         for name, size in (("context", "context"), ("cache_length", "length")):
             if size in sizes:
                 generation[name] = sizes[size]
-        inputs = target.json([{**each.inputs, "generation": {}} for each in self.workloads])
+        given = [{**each.inputs, "generation": {}} for each in self.workloads]
+        inputs = self._json(given, first, terms)
         calls = [
             call if call.configuration is found else replace(call, configuration=found)
             for call, found in zip(model.calls, configurations, strict=True)
@@ -157,56 +163,33 @@ class Growth:
         other = (own["batch"] == 1) != (sizes["batch"] == 1)
         return other, sum(abs(own[name] - size) / size for name, size in sizes.items())
 
-    def size(self, values: Sequence[int], of: Sequence[int], terms: Sizes) -> int:
-        """Return a size at other terms that has these values in the passes `of` (numbers)."""
-        found = {rule.at(terms) for rule in self._rules(tuple(values), tuple(of))}
-        if len(found) > 1:
-            raise NotAlikeError("sizes follow several rules, which disagree")
-        return found.pop()
-
-    def check_varied(self, of: Sequence[int], terms: Sizes) -> None:
-        """Check that passes (numbers) differ in what is another in a pass of other terms."""
+    def _json(self, documents: Sequence[Json], first: int, terms: Sizes) -> Json:
+        """Return what the documents of the passes say, made after the first's, at other terms."""
+        model = documents[first]
+        of = [number for number, each in enumerate(documents) if _is_alike(each, model)]
         for name, size in terms.items():
             known = {self._terms[number][name] for number in of}
             if len(known) == 1 and known != {size}:
                 raise NotAlikeError(f"all passes have the same {name}")
 
+        def joined(values: Sequence[Json], like: Json) -> Json:
+            if all(each == like for each in values):
+                return like
+            if isinstance(like, dict):
+                return {name: joined([e[name] for e in values], like[name]) for name in like}
+            if isinstance(like, list):
+                return [joined([e[i] for e in values], like[i]) for i in range(len(like))]
+            found = {rule.at(terms) for rule in self._rules(tuple(values), tuple(of))}
+            if len(found) > 1:
+                raise NotAlikeError("sizes follow several rules, which disagree")
+            return found.pop()
+
+        return joined([documents[number] for number in of], model)
+
     def _find_rules(self, values: tuple[int, ...], of: tuple[int, ...]) -> list[Rule]:
         if found := rules(values, [self._terms[number] for number in of]):
             return found
         raise NotAlikeError(f"sizes {', '.join(map(str, values))} follow no rule")
-
-
-@dataclass(frozen=True)
-class _Target:
-    """A pass at other terms, made after the pass `first`."""
-
-    growth: Growth
-    terms: Sizes
-    first: int
-
-    def configuration(self, place: PlaceCalls) -> Configuration:
-        if len(set(place)) == 1:
-            return place[self.first]
-        documents = [[dict(each.parameters), dict(each.inputs)] for each in place]
-        parameters, inputs = self.json(documents)
-        return replace(place[self.first], parameters=parameters, inputs=inputs)
-
-    def json(self, documents: Sequence[Json]) -> Json:
-        """Return what documents of the same form say, their sizes as they are at the terms."""
-        first = documents[self.first]
-        alike = [number for number, each in enumerate(documents) if _is_alike(each, first)]
-        self.growth.check_varied(alike, self.terms)
-        return self._joined([documents[number] for number in alike], alike, first)
-
-    def _joined(self, values: Sequence[Json], of: Sequence[int], first: Json) -> Json:
-        if all(each == first for each in values):
-            return first
-        if isinstance(first, dict):
-            return {n: self._joined([e[n] for e in values], of, first[n]) for n in first}
-        if isinstance(first, list):
-            return [self._joined([e[i] for e in values], of, first[i]) for i in range(len(first))]
-        return self.growth.size(values, of, self.terms)
 
 
 def _terms(sizes: Sizes) -> dict[str, int]:

@@ -74,31 +74,19 @@ NOT_RECORDED = "harvested before memory was recorded; opdb harvest --anew record
 
 
 @dataclass(frozen=True)
-class Optimizer:
-    """The memory of an optimizer beside parameters and gradients, in bytes.
-
-    `step_bytes` are the temporaries of one step.
-    """
-
-    state_bytes: int = 0
-    step_bytes: int = 0
-
-
-NOTHING = PassMemory(0, 0, 0, 0, 0)
-
-
-@dataclass(frozen=True)
 class Memory:
     """The memory of a workload on a device, in bytes.
 
     `device_bytes` is None where the device's memory is not known. `cache_bytes` of the weights and
-    buffers seen have the batch in their shape: keys and values, above all. Where a harvest recorded
-    no memory, `reason` says so and nothing of it is known.
+    buffers seen have the batch in their shape: keys and values, above all. `optimizer_bytes` are
+    beside parameters and gradients, `step_bytes` the temporaries of one step. Where a harvest
+    recorded no memory, `reason` says so and nothing of it is known.
     """
 
     seen: PassMemory
     cache_bytes: int
-    optimizer: Optimizer
+    optimizer_bytes: int
+    step_bytes: int
     batch_size: int
     device_bytes: int | None
     reason: str | None = None
@@ -109,9 +97,9 @@ class Memory:
 
     @cached_property
     def needed_bytes(self) -> int:
-        seen, optimizer = self.seen, self.optimizer
-        at_peak = max(seen.peak_bytes, seen.gradient_bytes + optimizer.step_bytes)
-        return seen.weight_bytes + seen.input_bytes + optimizer.state_bytes + at_peak
+        seen = self.seen
+        at_peak = max(seen.peak_bytes, seen.gradient_bytes + self.step_bytes)
+        return seen.weight_bytes + seen.input_bytes + self.optimizer_bytes + at_peak
 
     @property
     def fits(self) -> bool | None:
@@ -128,11 +116,11 @@ class Memory:
         """
         if self.reason is not None or self.device_bytes is None:
             return None
-        seen, optimizer = self.seen, self.optimizer
-        left = self.device_bytes - self.weight_bytes - optimizer.state_bytes
+        seen = self.seen
+        left = self.device_bytes - self.weight_bytes - self.optimizer_bytes
         # at the pass's own peak, and as the optimizer steps
         in_pass = left - (seen.peak_bytes - seen.activation_bytes)
-        in_step = left - seen.gradient_bytes - optimizer.step_bytes
+        in_step = left - seen.gradient_bytes - self.step_bytes
         held = seen.input_bytes + self.cache_bytes
         growing = ((in_pass, held + seen.activation_bytes), (in_step, held))
         if in_pass < 0 or in_step < 0:
@@ -155,35 +143,34 @@ def memory_of(workload: Workload, device: Device) -> Memory:
             activation_bytes=max(0, seen.activation_bytes - held),
             peak_bytes=max(0, seen.peak_bytes - held),
         )
+    state_bytes, step_bytes = _optimizer(workload)
     return Memory(
-        seen=seen or NOTHING,
+        seen=seen or PassMemory(0, 0, 0, 0, 0),
         cache_bytes=held,
-        optimizer=_optimizer(workload),
+        optimizer_bytes=state_bytes,
+        step_bytes=step_bytes,
         batch_size=workload.batch_size,
         device_bytes=device.memory_bytes,
         reason=NOT_RECORDED if seen is None else None,
     )
 
 
-def _optimizer(workload: Workload) -> Optimizer:
-    """Return what the optimizer steps of a workload hold: momentum, or averages of gradients.
+def _optimizer(workload: Workload) -> tuple[int, int]:
+    """Return the bytes that the optimizer steps of a workload hold, and what one makes meanwhile.
 
-    An AdamW step makes the roots of all averages at once (`_multi_tensor_adamw` of torch.optim).
+    They hold momentum, or averages of gradients. An AdamW step makes the roots of all averages at
+    once (`_multi_tensor_adamw` of torch.optim).
     """
-    found = Optimizer()
+    found = (0, 0)
     for call in workload.calls:
         if call.configuration.pass_name == "update":
-            trained, said = _trained_bytes(call.configuration), call.configuration.parameters
+            said = call.configuration.parameters
+            trained = sum(map(spec_bytes, _specs(list(call.configuration.inputs["params"]))))
             if call.configuration.kind == "adamw":
-                copies = 3 if said.get("amsgrad") else 2
-                found = Optimizer(copies * trained, trained)
+                found = (3 if said.get("amsgrad") else 2) * trained, trained
             elif said.get("momentum"):
-                found = Optimizer(trained)
+                found = trained, 0
     return found
-
-
-def _trained_bytes(update: Configuration) -> int:
-    return sum(spec_bytes(spec) for spec in _specs(list(update.inputs["params"])))
 
 
 def _specs(value: Json) -> list[dict[str, Json]]:

@@ -7,17 +7,18 @@ what it takes. A process that is killed takes its own work along and nothing els
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection, wait
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opdb.errors import OpdbError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 Pipe: TypeAlias = "Connection[Any, Any]"
 
@@ -66,6 +67,8 @@ def all_apart(
 
     `hear` is told what a job says, with the job's number.
     """
+    from multiprocessing.connection import Connection, wait
+
     running = [started(serve, *given) for serve, given in jobs]
     left = {pipe: number for number, (_, pipe) in enumerate(running)}
     found: list[Any] = [None] * len(running)
@@ -100,6 +103,8 @@ def _received(pipe: Pipe, process: Any) -> Any:
 
 def started(serve: Serve, *given: object) -> tuple[Any, Pipe]:
     """Start a process that runs `serve(*given, pipe)`; return it and this end of the pipe."""
+    import multiprocessing  # which takes its time: every command imports this module
+
     context: Any = multiprocessing.get_context(START)
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(*given, there), name="opdb")

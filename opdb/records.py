@@ -647,23 +647,6 @@ class HostVisit:
 
 
 @dataclass(frozen=True)
-class HostCalibration:
-    """Host times of stored workloads (keys), by which this host is held against those of boards.
-
-    No cost rests on them: `calls` have neither an id nor a campaign as they are read. `host` is
-    the host's id, `board` the one that was driven.
-    """
-
-    id: str
-    host: str
-    board: Board
-    measured_at: str
-    environment: Mapping[str, str | None]
-    workloads: tuple[str, ...]
-    calls: tuple[HostVisit, ...]
-
-
-@dataclass(frozen=True)
 class ModelRun:
     """A whole workload measured on one board: the truth that predictions are checked against.
 

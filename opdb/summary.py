@@ -10,26 +10,36 @@
 
 The keys are those of `opdb.spec`. A variant says only what differs; the file itself is the first.
 `processed` is a marker for people: the database is what is trusted.
+
+Beside them may lie the project's list of significant operators, `significant.yml`:
+
+    target: 0.95
+    always: []
+    never: [dropout]
+
+A kind under `always` is measured in any case and first, under `never` not at all.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from opdb.checkpoints import of_hub
 from opdb.errors import InputError, shown
 from opdb.files import read_text, write_file
+from opdb.kinds import KINDS
 from opdb.models import checked
-from opdb.models.catalogue import source_of
+from opdb.records import Json
 from opdb.spec import OPTIONS, ModelSpec, Option, is_count, nearest
 
 SIGNIFICANT = "significant.yml"
-"""The project's list of significant operators, beside the summary files: see opdb.significance."""
+TARGET = 0.95
+"""Share of each model's time and of its energy that measured operators are to explain."""
 
 _WHAT = "a summary file"
 _ENDINGS = (".yml", ".yaml")
@@ -98,6 +108,8 @@ def mark_processed(path: Path) -> None:
     marked, found = _MARKER.subn(r"\1true", text, count=1)
     if not found:
         marked = f"{text}{'' if text.endswith(chr(10)) else chr(10)}processed: true\n"
+    import yaml
+
     try:
         done = yaml.safe_load(marked)["processed"] is True
     except (yaml.YAMLError, KeyError):
@@ -110,28 +122,20 @@ def mark_processed(path: Path) -> None:
 def summary_files(argument: str) -> list[Path]:
     """Return the summary files that an argument names, a folder's all; none for a model's name.
 
-    What ends as summary files do is one. A folder may have a model's name by chance: with a slash
-    at its end it is meant.
+    What ends as summary files do is one. A folder without any may have a model's name by chance:
+    with a slash in it it is meant.
     """
     if not argument:
         raise InputError("the name of a model is empty")
     path = Path(argument)
     if path.is_dir():
-        if "/" not in argument and source_of(argument) is not None:
-            return []
-        found = summaries_in(path)
-        if not found:
+        inside = [each for each in path.iterdir() if each.suffix in _ENDINGS]
+        found = sorted(each for each in inside if each.name != SIGNIFICANT)
+        if not found and "/" in argument:
             raise InputError(f"folder {path}: no summary file (*.yml) in it")
         return found
-    if path.suffix in _ENDINGS or ("/" in argument and path.exists()):
-        return [path]
-    return []
-
-
-def summaries_in(folder: Path) -> list[Path]:
-    """Return a folder's summary files, sorted: every *.yml but the list of what is significant."""
-    found = (each for each in folder.iterdir() if each.suffix in _ENDINGS)
-    return sorted(each for each in found if each.name != SIGNIFICANT)
+    is_file = path.suffix in _ENDINGS or ("/" in argument and path.exists())
+    return [path] if is_file else []
 
 
 def requests_in(path: Path, options: ModelSpec) -> list[ModelSpec]:
@@ -180,33 +184,41 @@ def _check_step(requests: Sequence[ModelSpec], options: ModelSpec) -> None:
             raise InputError(f"{option.flag} is for a training step: add --phase training")
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads YAML whose keys are text and there once, without what only a hostile file uses."""
+@cache
+def _loader() -> Any:
+    import yaml  # which takes its time: a model's name needs none
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.get_mark()
-            raise yaml.MarkedYAMLError(problem="an alias; write the values out", problem_mark=mark)
-        return super().compose_node(parent, index)
+    class Loader(yaml.SafeLoader):
+        """Reads YAML whose keys are text and there once, without what only a hostile file uses."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            is_text = isinstance(key, yaml.ScalarNode) and key.tag == "tag:yaml.org,2002:str"
-            if not is_text or key.value in seen:
-                fault = "there twice" if is_text else "not text; put it in quotes"
-                problem = f"key {shown(key.value)} is {fault}"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                problem, mark = "an alias; write the values out", self.get_mark()
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+                is_text = isinstance(key, yaml.ScalarNode) and key.tag == "tag:yaml.org,2002:str"
+                if not is_text or key.value in seen:
+                    fault = "there twice" if is_text else "not text; put it in quotes"
+                    problem = f"key {shown(key.value)} is {fault}"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    return Loader
 
 
 def parse_mapping(
     path: Path, text: str, what: str = _WHAT, least: str = "model: NAME"
 ) -> dict[str, Any]:
     """Return the mapping that a YAML text holds."""
+    import yaml
+
     try:
-        document = yaml.load(text, _Loader)
+        document = yaml.load(text, _loader())
         repr(document)  # fails for a number of more digits than Python prints
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -225,3 +237,49 @@ def parse_mapping(
 def unknown_key(key: object, valid: Iterable[str], at: str = "") -> str:
     advice = nearest(str(key), valid) or "allowed: " + ", ".join(valid)
     return f"unknown key {at}{key}; {advice}"
+
+
+# The list of significant operators.
+
+_LIST = "the list of significant operators"
+_ALLOWED = {
+    "target": "a share above 0, up to 1",
+    "always": "a list of kinds",
+    "never": "a list of kinds",
+}
+
+
+@dataclass(frozen=True)
+class Significance:
+    """What a person says in the list; the defaults are those of a project without one."""
+
+    target: float = TARGET
+    always: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+
+def load_significance(path: Path) -> Significance:
+    """Read the list; the defaults where there is no such file. Mistakes are told all at once."""
+    if not path.exists():
+        return Significance()
+    document = parse_mapping(path, read_text(path, _LIST), _LIST, f"target: {TARGET:g}")
+    problems = [unknown_key(name, _ALLOWED) for name in document if name not in _ALLOWED]
+    for name in _ALLOWED.keys() & document.keys():
+        value = document[name]
+        if not (_is_share(value) if name == "target" else _is_kinds(value)):
+            problems.append(f"{name}: found {shown(value)}; allowed: {_ALLOWED[name]}")
+    if problems:
+        raise InputError(f"{path}: " + "; ".join(problems))
+    always, never = (tuple(document.get(name, ())) for name in ("always", "never"))
+    found = Significance(document.get("target", TARGET), always, never)
+    if both := set(found.always) & set(found.never):
+        raise InputError(f"{path}: {', '.join(sorted(both))}: both under always and under never")
+    return found
+
+
+def _is_share(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+
+
+def _is_kinds(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(e, str) and e in KINDS for e in value)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = """
 errors distribution processes records units progress files tables
 capturing algorithms kinds growth memory meters checkpoints spec
-models summary significance operators.encoding operators.call
+models summary operators.encoding operators.call
 compiled operators grid derive store runs workers harvest doctor
 bench estimates predict plan cli commands studies opdb
 derive.__main__ estimates.__main__ __main__
@@ -56,9 +56,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "rich": ("tables",),
 }
 
-COMPOSING = [
-    f"predict.{name}" for name in ("intervals", "timeline", "sizes", "compose", "generation")
-]
+COMPOSING = [f"predict.{name}" for name in ("timeline", "sizes", "compose", "generation")]
 PURE = {
     "derive": ("records",),
     **dict.fromkeys(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -111,6 +112,7 @@ def test_a_database_of_ones_own_takes_nothing_in(
 def test_unnamed_it_is_that_of_this_machines_gpu(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)  # as if there were a driver
     usual, other = "nvidia-h200", "nvidia-other"
     seen = {"": usual, "Some GPU": usual, "Some GPU, NVIDIA Other": other}
     for names, chosen in seen.items():

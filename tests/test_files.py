@@ -14,7 +14,6 @@ from opdb.bench import driver as images
 from opdb.errors import InputError
 from opdb.files import parse_json, write_file
 from opdb.grid import load_grids
-from opdb.significance import load_significance
 from opdb.store.database import check_file
 from opdb.store.opening import FILE, MANIFEST, SAMPLES
 from opdb.store.sets import opened
@@ -22,7 +21,7 @@ from opdb.studies.annotate import read_profile
 from opdb.studies.roofline.counters import read_metrics, take_csv
 from opdb.studies.roofline.points import read_peaks
 from opdb.studies.train.rows import load_matrix
-from opdb.summary import load_summary, mark_processed
+from opdb.summary import load_significance, load_summary, mark_processed
 from opdb.workers import read_state
 from tests.paths import ROOT
 

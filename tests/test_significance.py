@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opdb.errors import InputError
-from opdb.significance import Significance, load_significance
+from opdb.summary import Significance, load_significance
 
 
 @pytest.fixture
@@ -15,11 +15,16 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "significant.yml"
 
 
+def test_a_list_says_what_is_measured_always_and_never(path: Path) -> None:
+    path.write_text("always: [conv2d]\nnever: [relu, dropout]")
+    assert load_significance(path) == Significance(0.95, ("conv2d",), ("relu", "dropout"))
+
+
 BAD = [
     ("target: 1.5", "target: found 1.5; allowed: a share above 0, up to 1"),
-    ("least_share: 1", "least_share: found 1; allowed: a share from 0 to below 1"),
     ("targt: 0.9", "unknown key targt; did you mean 'target'?"),
     ("never: [dropuot]", "never: found ['dropuot']; allowed: a list of kinds"),
+    ("always: relu", "always: found 'relu'; allowed: a list of kinds"),
     ("always: [relu]\nnever: [relu]", "relu: both under always and under never"),
     ("", "is empty; the list of significant operators has at least: target: 0.95"),
     ("never: [relu", "not valid YAML"),

@@ -37,9 +37,7 @@ from opdb.records import (
     Call,
     Configuration,
     Form,
-    HostCalibration,
     HostVisit,
-    Workload,
 )
 from opdb.units import show
 
@@ -305,21 +303,3 @@ def _entry(words: str, session: Session) -> tuple[Timed, ...]:
 def entry_s(times_s: Sequence[float]) -> float:
     first, *second = times_s
     return max(2 * first - second[0], 0.0) if second else first
-
-
-# The calibration of a host: host times of stored workloads that boards have seen, too.
-
-
-def calibrate_host(session: Session, workloads: Sequence[Workload]) -> HostCalibration:
-    measured_at, campaign = now(), session.campaign
-    groups = list(few_at_once([list(each.calls) for each in workloads]))
-    seen = [v for _ in range(MOMENTS) for few in groups for v in host_visits(session, few)]
-    return HostCalibration(
-        id=campaign.id,
-        host=campaign.host.id,
-        board=campaign.board,
-        measured_at=measured_at,
-        environment=campaign.environment,
-        workloads=tuple(each.key for each in workloads),
-        calls=tuple(seen),
-    )

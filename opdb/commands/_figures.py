@@ -15,7 +15,7 @@ from opdb.errors import InputError
 from opdb.memory import Memory
 from opdb.predict.compose import Prediction, Share
 from opdb.predict.figures import Amount, Figures, Layer, Layers
-from opdb.records import Cost, Json, Workload
+from opdb.records import Configuration, Cost, Json, Workload
 from opdb.tables import (
     SHARE,
     Column,
@@ -40,7 +40,7 @@ def memory_document(memory: Memory) -> Json:
         "input_bytes": seen.input_bytes,
         "activation_bytes": seen.activation_bytes,
         "gradient_bytes": seen.gradient_bytes,
-        "optimizer_bytes": memory.optimizer.state_bytes,
+        "optimizer_bytes": memory.optimizer_bytes,
         "needed_bytes": memory.needed_bytes,
         "device_bytes": memory.device_bytes,
         "largest_batch": memory.largest_batch,
@@ -60,7 +60,7 @@ def memory_line(memory: Memory) -> str:
         "cache": memory.cache_bytes,
         "activations": memory.seen.activation_bytes,
         "gradients": memory.seen.gradient_bytes,
-        "optimizer": memory.optimizer.state_bytes,
+        "optimizer": memory.optimizer_bytes,
     }
     of = ", ".join(f"{name} {_shown(size)}" for name, size in parts.items() if size)
     return (
@@ -69,15 +69,7 @@ def memory_line(memory: Memory) -> str:
     )
 
 
-ENGINES = (
-    "these are transformers' kernels, serving engines have others; bandwidth bound (each step "
-    "reads weights and cache once, at the measured copy rate)"
-)
-
-
-def engines_line(bound_s: float | None) -> str:
-    """Return in one line that serving engines differ, and how soon memory could be read."""
-    return f"{ENGINES}: {'not known' if bound_s is None else show(bound_s, 's')}"
+ENGINES = "these are transformers' kernels, serving engines have others"
 
 
 def largest(batch: int | None) -> str:
@@ -159,7 +151,7 @@ FIGURES: tuple[Figure[Figures], ...] = (
         lambda of: of.co2_per_million_samples_g,
     ),
 )
-"""What is shown of a pass. A sample is what the model takes: people read of images, perhaps."""
+"""What is shown of a pass. A sample is what the model takes."""
 
 
 def shown_amount(amount: Amount | float | None, unit: str) -> str:
@@ -172,12 +164,9 @@ def shown_amount(amount: Amount | float | None, unit: str) -> str:
 
 def bounded(amount: Amount | None, unit: str) -> str:
     """Show an amount; without an interval a part of it has no cost, and it is a bound."""
-    side = "" if amount is None or amount.interval else f"at {_side(unit)} "
-    return side + shown_amount(amount, unit)
-
-
-def _side(unit: str) -> str:
-    return "most" if unit.endswith("/s") else "least"
+    if amount is None or amount.interval:
+        return shown_amount(amount, unit)
+    return f"at {'most' if unit.endswith('/s') else 'least'} {shown_amount(amount, unit)}"
 
 
 Line: TypeAlias = tuple[str, str, str, str, str]
@@ -209,7 +198,7 @@ def line(
 def prediction_lines(answer: lazy.predictor.Answer, figures: Figures) -> list[Line]:
     """Return what people read of a prediction: time, energy, power, then what they come to."""
     run = answer.measured
-    truth = Figures.measured(figures.workload, run, figures.rates)
+    truth = figures.measured(run)
     ratios = {
         "time_s": show_ratio(answer.attribution_time, answer.inside_time),
         "energy_j": show_ratio(answer.attribution_energy, answer.inside_energy),
@@ -218,8 +207,8 @@ def prediction_lines(answer: lazy.predictor.Answer, figures: Figures) -> list[Li
     for each in FIGURES:
         predicted, measured = each.get(figures), each.get(truth)
         if predicted is not None or measured is not None:
-            title, unit = (x.replace("sample", figures.sample) for x in (each.title, each.unit))
-            lines.append(line(title, unit, predicted, measured, ratios.get(each.name, "")))
+            ratio = ratios.get(each.name, "")
+            lines.append(line(each.title, each.unit, predicted, measured, ratio))
     power_w = show(answer.prediction.power_w, "W")
     lines.insert(2, ("power", power_w, "", "" if run is None else show(run.power_w, "W"), ""))
     return lines
@@ -229,15 +218,19 @@ SHOWN = 12
 """Rows of a list that a person is shown; --json has all."""
 
 
-SHARES: Table[Share] = Table(
+_CALLED: tuple[Column[Any], ...] = (
     Column(
         "kind",
-        lambda share: share.configuration.kind,
+        lambda row: row.configuration.kind,
         title="kind",
-        text=lambda share: share.configuration.title,
+        text=lambda row: row.configuration.title,
     ),
-    Column("pass", lambda share: share.configuration.pass_name),
-    Column("configuration", lambda share: share.configuration.key),
+    Column("pass", lambda row: row.configuration.pass_name),
+    Column("configuration", lambda row: row.configuration.key),
+)
+
+SHARES: Table[Share] = Table(
+    *_CALLED,
     Column("count", lambda share: share.count, title="calls"),
     Column("share_time", lambda share: share.share_time, title="share of time", unit=SHARE),
     Column("share_energy", lambda share: share.share_energy, title="share of energy", unit=SHARE),
@@ -268,6 +261,17 @@ ESTIMATED: Table[Share] = Table(
         },
     ),
 )
+
+
+def in_words(configuration: Configuration) -> str:
+    """Return a configuration in a few words: shapes, dtypes, parameters."""
+    said = [
+        f"{name} {'x'.join(map(str, spec['shape']))} {spec['dtype']} {spec.get('layout', '')}"
+        for name, spec in configuration.inputs.items()
+        if isinstance(spec, dict) and "shape" in spec and name != "bias"
+    ]
+    said += [f"{name} {value}" for name, value in configuration.parameters.items()]
+    return ", ".join(each.strip() for each in said[:5])[:90]
 
 
 def coverage(found: Prediction) -> dict[str, float | None]:
@@ -318,14 +322,7 @@ _COSTS: tuple[Column[Any], ...] = (
 
 LAYERS: Table[Any] = Table(
     Column("path", lambda row: row.path, title="module", text=lambda row: row.path or "(model)"),
-    Column(
-        "kind",
-        lambda row: row.configuration.kind,
-        title="kind",
-        text=lambda row: row.configuration.title,
-    ),
-    Column("pass", lambda row: row.configuration.pass_name),
-    Column("configuration", lambda row: row.configuration.key),
+    *_CALLED,
     Column(
         "shape",
         lambda row: row.shape,
@@ -344,12 +341,9 @@ REST: Table[Layer] = Table(Column("what", lambda part: part.path, title="all els
 
 def layers_blocks(found: Layers, top: int | None) -> Iterator[str | Rows[Any]]:
     """Yield the layers in their order, what a pass takes beside them, and the sum."""
-    shown = found.longest(top)
-    hidden = [each for each in found.layers if all(each is not other for other in shown)]
-    others = [found.together(f"{len(hidden)} other layers", hidden)] if hidden else []
-    yield "layer by layer:"
-    yield Rows(LAYERS, shown)
-    yield Rows(REST, [*others, *found.rest, found.together("sum", [*found.layers, *found.rest])])
+    yield "layer by layer:" if top is None else f"the {top} layers that take longest:"
+    yield Rows(LAYERS, found.longest(top))
+    yield Rows(REST, [*found.rest, found.together("sum", [*found.layers, *found.rest])])
 
 
 # Figures of matplotlib, which is imported when one is drawn; it is saved the same every time.

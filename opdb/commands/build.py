@@ -14,7 +14,7 @@ import typer
 from opdb.cli import console, options
 from opdb.cli.options import batch_sizes_among
 from opdb.commands import _lazy as lazy
-from opdb.commands._figures import coverage, misses
+from opdb.commands._figures import coverage, in_words, misses
 from opdb.commands.bench import harvested, measured_places
 from opdb.commands.harvest import requested
 from opdb.errors import CheckError, InputError, OpdbError, in_one
@@ -22,9 +22,8 @@ from opdb.harvest.finding import HarvestPolicy, mark
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.progress import Display
 from opdb.records import Device, Json, Mode, Stored
-from opdb.significance import Significance, in_words, load_significance
 from opdb.spec import ModelSpec, describe, parse_mode, workload_columns
-from opdb.summary import SIGNIFICANT
+from opdb.summary import SIGNIFICANT, Significance, load_significance
 from opdb.tables import Column, Listing, Rows, Table
 from opdb.units import plural, show_duration, show_ratio, show_share
 

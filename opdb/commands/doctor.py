@@ -6,7 +6,7 @@ reaches, and how fast this machine is as a host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -62,14 +62,8 @@ TESTS: Table[MeterTest] = Table(
 )
 
 
-NO_HOST_TIMES = (
-    "host: no board of this database has host times of a small model (inference, float32):"
-    " this host is held against no other"
-)
-
-
-def _calibrated(found: BoardCalibration, models: Sequence[str]) -> Listing:
-    """Return the calibration of a board: its meters, what it reaches, the models timed here."""
+def _calibrated(found: BoardCalibration) -> Listing:
+    """Return the calibration of a board: its meters, and what it reaches."""
     board, (source, words) = found.board, power_meter(found.tests)
     failure: OpdbError | None = None
     if source is None and not distrusted(found.tests):
@@ -91,7 +85,6 @@ def _calibrated(found: BoardCalibration, models: Sequence[str]) -> Listing:
         "facts": dict(found.facts),
         "tests": TESTS.documents(found.tests),
         "notes": list(found.notes),
-        "host_models": list(models),
     }
     parts: list[str | Rows[Any]] = [
         f"{board.device} ({board.uuid}), driver {found.driver}{limit}; tested {found.measured_at}",
@@ -101,8 +94,6 @@ def _calibrated(found: BoardCalibration, models: Sequence[str]) -> Listing:
         "",
         words,
         *(f"note: {each}" for each in found.notes),
-        "",
-        f"host: the calls of {', '.join(models)} were timed" if models else NO_HOST_TIMES,
     ]
     return Listing(document, parts, failure)
 
@@ -131,24 +122,9 @@ def calibrate(
             session = lazy.session.open_session(platform, meter)
             found = lazy.calibrate.ensure_board_calibration(session, store, again=again, tell=tell)
             assert found is not None  # the device is a GPU
-            return _calibrated(found, time_host(store, session, tell))
+            return _calibrated(found)
     finally:
         meter.close()
-
-
-def time_host(
-    store: lazy.store.Store, session: lazy.session.Session, tell: Callable[[str], None]
-) -> list[str]:
-    """Time calls of stored models on this host and store the times; return the models.
-
-    The session's board must be stored.
-    """
-    workloads = lazy.predictor.workloads_to_time(store)
-    models = list(dict.fromkeys(each.name for each in workloads))
-    if models:
-        tell(f"timing how long this host takes to issue {', '.join(models)}, some seconds")
-        store.save_host_calibration(lazy.host.calibrate_host(session, workloads))
-    return models
 
 
 def diagnose(db: str | None = None) -> Listing:
@@ -166,7 +142,7 @@ def run(
     calibrated: Annotated[
         bool,
         typer.Option(
-            "--calibrate", help="Test the meters of this GPU, and what its board and host reach."
+            "--calibrate", help="Test the meters of this GPU, and what its board reaches."
         ),
     ] = False,
     device: Annotated[

@@ -19,7 +19,6 @@ from opdb.commands._figures import (
     ENGINES,
     SHARES,
     Figure,
-    engines_line,
     largest,
     line,
     memory_document,
@@ -85,11 +84,6 @@ class Generation:
     def memory(self) -> Memory:
         answers = (self.prefill, *(each for _, each in self.steps))
         return max((each.memory for each in answers), key=lambda memory: memory.needed_bytes)
-
-    @property
-    def bandwidth_bound_s(self) -> float | None:
-        """The mean bandwidth bound of a step, in seconds; None where there is none."""
-        return _mean([(count, step.bandwidth_bound_s) for count, step in self.steps])
 
     @property
     def notes(self) -> list[str]:
@@ -205,12 +199,6 @@ CURVES: Table[Generation] = Table(
     Column("source_version", lambda row: row.passes[-1][1].workload.source_version),
     *(each.column(lambda row: row) for each in FIGURES),
     Column(
-        "bandwidth_bound_per_output_token_s",
-        lambda row: row.bandwidth_bound_s,
-        title="bandwidth bound",
-        unit="s",
-    ),
-    Column(
         "coverage",
         lambda row: row.coverage,
         title="covered",
@@ -223,7 +211,6 @@ STEPS: Table[tuple[float, lazy.predictor.Answer]] = Table(
     Column("context", lambda row: row[1].prediction.workload.inputs["generation"]["context"]),
     Column("stands_for", lambda row: row[0]),
     Column("time_s", lambda row: row[1].prediction.time_s),
-    Column("bandwidth_bound_s", lambda row: row[1].bandwidth_bound_s),
     Column("energy_j", lambda row: row[1].prediction.energy_j),
 )
 
@@ -248,7 +235,7 @@ def _detailed(each: Generation) -> Iterator[str | Rows[Any]]:
     )
     yield memory_line(each.memory)
     if each.steps:
-        yield engines_line(each.bandwidth_bound_s)
+        yield ENGINES
     yield Rows(ALONE, [line(of.title, of.unit, of.get(each)) for of in FIGURES])
     yield "coverage: " + ", ".join(f"{n} {show_share(share)}" for n, share in each.coverage.items())
     for what in ("missing", "estimated"):

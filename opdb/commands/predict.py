@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from operator import attrgetter
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -28,7 +29,6 @@ from opdb.commands._figures import (
     REST,
     SHARES,
     coverage,
-    engines_line,
     first_rows,
     layers_blocks,
     memory_document,
@@ -47,7 +47,7 @@ from opdb.harvest.finding import (
 )
 from opdb.kinds.registry import DEFAULT_SETTINGS, is_forcible
 from opdb.predict.compose import Prediction, Schedule, schedule, shortfall
-from opdb.predict.figures import Figures, Layers, Rates, check_layered, layers
+from opdb.predict.figures import Figures, Layers, check_layered, layers
 from opdb.predict.generation import Interpolated
 from opdb.records import (
     CAPTURED_MODE,
@@ -57,10 +57,9 @@ from opdb.records import (
     Mode,
     Stored,
     Workload,
-    this_host,
 )
 from opdb.spec import ModelSpec, describe, parse_mode, title, workload_columns
-from opdb.summary import checked_request, request_for
+from opdb.summary import request_for
 from opdb.tables import MISSING, Column, Report, Rows, Table, interval
 from opdb.units import show, show_duration, show_ratio, show_share
 
@@ -74,6 +73,15 @@ class Question:
     model: str
     said: ModelSpec
     mode: Mode
+
+    @cached_property
+    def request(self) -> ModelSpec:
+        return request_for(self.model, self.said)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The words of a command that mean the request."""
+        return [self.model, *self.said.as_arguments()]
 
     @property
     def words(self) -> str:
@@ -149,6 +157,7 @@ class Conditions:
             "samples.",
         ),
     ] = None
+
     electricity_price: Annotated[
         float | None,
         typer.Option(
@@ -199,8 +208,7 @@ class Predicted(Report):
     """What a pass of a model takes: time, energy, power, each with what it rests on.
 
     `answer` holds the prediction and, where the same board ran the model, the measured truth.
-    `layers` are there where they are asked for. `on_host` is what a pass that waits for its host
-    takes on this machine's, where that was calibrated.
+    `layers` are there where they are asked for.
     """
 
     question: Question
@@ -208,7 +216,6 @@ class Predicted(Report):
     conditions: Conditions = field(default_factory=Conditions)
     layers: Layers | None = None
     database: Sequence[str] = ()
-    on_host: lazy.predictor.OnHost | None = None
 
     @property
     def prediction(self) -> Prediction:
@@ -231,9 +238,8 @@ class Predicted(Report):
 
     @property
     def figures(self) -> Figures:
-        asked = self.conditions
-        rates = Rates(asked.price, asked.electricity_price, asked.carbon)
-        return Figures.predicted(self.prediction, rates)
+        of = self.conditions
+        return Figures.predicted(self.prediction, of.price, of.electricity_price, of.carbon)
 
     @property
     def how_to_measure(self) -> str:
@@ -250,7 +256,7 @@ class Predicted(Report):
             return ""
         asked, algorithm = [*kinds], self.conditions.algorithm
         if self.prediction.workload.compiled_for is None:
-            asked = ["--model", self.question.model, *self.question.said.as_arguments()]
+            asked = ["--model", *self.question.arguments]
         if algorithm is not None and algorithm.is_forced and any(map(is_forcible, kinds)):
             asked += ["--algorithm", algorithm.slug]
         return shlex.join(["opdb", "bench", *asked, *self.database])
@@ -318,15 +324,10 @@ class Predicted(Report):
         yield self.heading
         yield memory_line(answer.memory)
         if prediction.workload.phase in DECODING:
-            yield engines_line(answer.bandwidth_bound_s)
+            yield ENGINES
         yield Rows(
             ALONE if answer.measured is None else LINES, prediction_lines(answer, self.figures)
         )
-        if self.on_host is not None:
-            yield (
-                f"on this host, which takes {self.on_host.factor:.2f} times as long as that "
-                f"board's: {show(self.on_host.time_s, 's')} in quiet moments"
-            )
         yield (
             f"coverage: calls {show_share(prediction.coverage_calls)}, "
             f"time {show_share(prediction.coverage_time)}, "
@@ -423,45 +424,26 @@ MEASURED: Table[lazy.predictor.Answer] = Table(
 )
 
 
-ON_HOST: Table[lazy.predictor.OnHost] = Table(
-    Column("factor", lambda row: row.factor),
-    Column("calibrated_at", lambda row: row.calibrated_at),
-    Column("time_s", lambda row: row.time_s),
-)
-"""What a pass takes on this machine's host, in quiet moments."""
-
-
-def _figures(one: Predicted) -> Figures:
-    return one.figures
-
-
 PREDICTIONS: Table[Predicted] = Table(
     *workload_columns(lambda one: one.prediction.workload),
     Column("device", lambda one: one.prediction.device.slug),
     Column("board", lambda one: one.prediction.board),
     Column("mode", lambda one: one.prediction.mode, title="mode"),
     Column("complete", lambda one: one.prediction.complete),
-    FIGURES[0].column(_figures),
+    FIGURES[0].column(attrgetter("figures")),
     interval("s", lambda one: one.figures.time_s),
-    *(each.column(_figures) for each in FIGURES[1:]),
+    *(each.column(attrgetter("figures")) for each in FIGURES[1:]),
     Column("power_w", lambda one: one.prediction.power_w, title="power", unit="W"),
     Column("samples", lambda one: one.figures.samples),
     Column("tokens", lambda one: one.figures.tokens),
     Column("target", lambda one: one.conditions.target),
     Column("target_met", lambda one: None if one.conditions.target is None else not one.why_missed),
-    Column("on_host", lambda one: one.on_host and ON_HOST.document(one.on_host)),
     Column("missing", lambda one: SHARES.documents(one.prediction.missing)),
     Column("estimated", lambda one: ESTIMATED.documents(one.prediction.estimated)),
     Column("how_to_measure", lambda one: one.how_to_measure),
     Column("unsupported", lambda one: dict(one.prediction.workload.unsupported)),
     Column("memory", lambda one: memory_document(one.answer.memory)),
     Column("notes", lambda one: list(one.prediction.notes)),
-    Column(
-        "bandwidth_bound_s",
-        lambda one: one.answer.bandwidth_bound_s,
-        title="bandwidth bound",
-        unit="s",
-    ),
     Column(
         "coverage",
         lambda one: coverage(one.prediction),
@@ -628,14 +610,14 @@ class Asking:
         between = self._between(question, board)
         if between is not None:
             return self.predictor.answer(between[0], mode, *between[1:])
-        harvest = not self._conditions.no_harvest
-        found = find_workload(store, question.model, question.said, mode, harvest=harvest)
+        request, harvest = question.request, not self._conditions.no_harvest
+        found = find_workload(store, request, mode, question.arguments, harvest=harvest)
         for line in lookup_notes(found, store.location):
             self._tell(line)
         return self.predictor.answer(found.in_mode(mode), mode, board)
 
     def _check(self, question: Question) -> None:
-        request, algorithm = request_for(question.model, question.said), self._conditions.algorithm
+        request, algorithm = question.request, self._conditions.algorithm
         if algorithm is not None and algorithm.is_forced:
             lazy.predictor.check_forced(algorithm.name, request.name, question.mode, request.phase)
         lazy.predictor.check_mode(question.mode)
@@ -650,15 +632,7 @@ class Asking:
             asked,
             self._layers(question, answer) if asked.layers else None,
             database_option(self._store),
-            self._on_host(answer),
         )
-
-    def _on_host(self, answer: lazy.predictor.Answer) -> lazy.predictor.OnHost | None:
-        host = self._store.host_calibration(this_host().id)
-        if host is None or answer.prediction.mode == CAPTURED_MODE:
-            return None
-        calibrated = lazy.predictor.CalibratedHost(self._store, host)
-        return self.predictor.on_host(answer.prediction, calibrated)
 
     def _between(
         self, question: Question, board: str | None
@@ -667,17 +641,16 @@ class Asking:
 
         None of other passes, where none reach it, and where nothing is to be estimated.
         """
-        request = request_for(question.model, question.said)
+        request = question.request
         if request.phase not in ("prefill", "decode") or not self._conditions.estimates:
             return None
         rungs = other_sizes(self._stored, request)
         return self.predictor.between(rungs, sizes_of_pass(request), question.mode, board)
 
     def _layers(self, question: Question, answer: lazy.predictor.Answer) -> Layers:
-        request = checked_request(question.model, question.said)
         prediction, workload = answer.prediction, answer.prediction.workload
         check_layered(prediction)
-        found = located(workload, request)
+        found = located(workload, question.request)
         if found.harvest_s is not None:
             self._tell(
                 f"{workload.name}, {describe(workload)}: which modules make its calls is not "

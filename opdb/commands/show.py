@@ -16,6 +16,7 @@ import typer
 
 from opdb.cli import console, options
 from opdb.commands import _lazy as lazy
+from opdb.commands._figures import in_words
 from opdb.commands.predict import (
     OF_PREDICT,
     PRICES,
@@ -31,7 +32,6 @@ from opdb.kinds import KINDS, Kind
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.models.catalogue import CatalogueModel, catalogue, of_timm
 from opdb.records import Configuration, Cost, Device, Json, Workload
-from opdb.significance import in_words
 from opdb.spec import ModelSpec, title, workload_columns
 from opdb.tables import SHARE, Column, Listing, Rows, Table, interval, quantity
 from opdb.units import plural

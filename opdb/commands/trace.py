@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from opdb.cli import console, options
-from opdb.commands._figures import ALONE, prediction_lines
+from opdb.commands._figures import ALONE, in_words, prediction_lines
 from opdb.commands.predict import Common, Conditions, Predicted, Question, Tell, ask_one, mode_for
 from opdb.errors import NothingMeasuredError
 from opdb.files import check_writable
@@ -26,7 +26,7 @@ from opdb.memory import bytes_moved
 from opdb.predict.compose import Prediction, Schedule, Slot
 from opdb.records import Json
 from opdb.spec import ModelSpec, describe, identity
-from opdb.tables import Report, Rows, escaped
+from opdb.tables import Report, Rows
 from opdb.units import MICRO, plural
 
 PANEL = "predict"
@@ -36,7 +36,6 @@ Event = dict[str, Json]
 
 HOST = {"pid": 1, "tid": 1}
 DEVICE = {"pid": 2, "tid": 7}
-PASS = {"pid": 2, "tid": 1}
 """The tracks: a process and a thread of it each."""
 
 STREAM = 7
@@ -49,21 +48,19 @@ WAITS = "waits for the host"
 
 
 def _chrome_trace(found: Prediction, schedule: Schedule) -> dict[str, Json]:
-    """Return a trace: the host's queue, the device's, the power of the board, and the pass.
+    """Return a trace: the host's queue, the device's, and the power of the board.
 
     The device's slices, waiting included, add up to the predicted time, and the power over that
     time to the predicted energy.
     """
-    device = found.device
     return {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
-        "deviceProperties": [{"id": 0, "name": device.name}],
+        "deviceProperties": [{"id": 0, "name": found.device.name}],
         "distributedInfo": {"rank": 0, "world_size": 1},
         "opdb": _about(found),
         "traceEvents": [
             *_names(found, schedule),
-            _whole(found, schedule),
             *_host_events(schedule),
             *_device_events(schedule),
             *_power_events(schedule),
@@ -94,21 +91,12 @@ def _about(found: Prediction) -> dict[str, Json]:
 
 
 def _names(found: Prediction, schedule: Schedule) -> Iterator[Event]:
-    tracks = [
-        (PASS, f"{found.device.name} (predicted)", "pass"),
-        (DEVICE, f"{found.device.name} (predicted)", "device queue"),
-    ]
+    tracks = [(DEVICE, f"{found.device.name} (predicted)", "device queue")]
     if schedule.issued:
         tracks.insert(0, (HOST, "host (predicted)", "host queue"))
     for track, process, thread in tracks:
         for name, value in (("process_name", process), ("thread_name", thread)):
             yield {"ph": "M", "ts": 0, **track, "name": name, "args": {"name": value}}
-
-
-def _whole(found: Prediction, schedule: Schedule) -> Event:
-    name = f"{escaped(found.workload.name)}, {describe(found.workload)}, {found.mode}"
-    about = _about(found)
-    return _slice(PASS, "user_annotation", name, (schedule.start_s, schedule.end_s), about)
 
 
 def _host_events(schedule: Schedule) -> Iterator[Event]:
@@ -164,7 +152,7 @@ def _cost_of(slot: Slot, schedule: Schedule) -> dict[str, Json]:
     return {
         "operator": configuration.title,
         "configuration": configuration.key,
-        "shapes": _shapes(list(configuration.inputs.values())),
+        "what": in_words(configuration),
         "status": "estimated" if cost.is_estimated else "measured",
         "time_s": cost.time_s.mean,
         "time_interval_s": cost.time_s.interval,
@@ -215,16 +203,6 @@ def _slice(
         "dur": end_us - start_us,
         "args": args,
     }
-
-
-def _shapes(inputs: list[Json]) -> str:
-    found = []
-    for each in inputs:
-        if isinstance(each, dict) and "shape" in each:
-            found.append("x".join(map(str, each["shape"])) or "scalar")
-        elif isinstance(each, list):
-            found.append(f"[{_shapes(each)}]")
-    return ", ".join(found)
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from opdb.records import Call, Form, HostVisit
@@ -105,32 +105,6 @@ def host_slowdown(blocks_s: Sequence[float]) -> float | None:
     if len(blocks_s) < LEAST_BLOCKS:
         return None
     return statistics.median(blocks_s) / quiet_time_s(blocks_s)
-
-
-LEAST_SHARE = 0.8
-"""A pass counts where calls that the other host was timed in, too, take this share of its time."""
-
-
-def host_factor(
-    here_s: Mapping[CallForm, float],
-    there_s: Mapping[CallForm, float],
-    passes: Iterable[Mapping[CallForm, int]],
-) -> float | None:
-    """Return how many times as long as another host one takes to issue the same calls.
-
-    It is Σ n · here / Σ n · there over the calls whose quiet times on both hosts are known. Times
-    are in seconds; n is how often a pass makes a call. Passes of which the other host knows less
-    than `LEAST_SHARE` are left out; None where all are.
-    """
-    totals_s = [0.0, 0.0]
-    for calls in passes:
-        both = [call for call in calls if call in here_s and there_s.get(call)]
-        all_s = math.fsum(n * here_s.get(call, 0.0) for call, n in calls.items())
-        both_s = math.fsum(calls[call] * here_s[call] for call in both)
-        if both_s and both_s >= LEAST_SHARE * all_s:
-            totals_s[0] += both_s
-            totals_s[1] += math.fsum(calls[call] * there_s[call] for call in both)
-    return totals_s[0] / totals_s[1] if totals_s[0] else None
 
 
 def is_settled(visits: Iterable[HostVisit], calls: Iterable[Call]) -> bool:

@@ -20,7 +20,7 @@ from opdb.models.catalogue import is_usual, source_of, unknown_hint, unknown_mod
 from opdb.progress import Progress
 from opdb.records import COMPILED_MODES, Call, Harvest, Json, Mode, Stored, Workload
 from opdb.spec import ModelSpec, describe, generation_of, is_import_path, size_of, training_of
-from opdb.summary import mark_processed, request_for
+from opdb.summary import mark_processed
 from opdb.units import show
 
 if TYPE_CHECKING:
@@ -218,22 +218,21 @@ def mark(path: Path, database: Path | None, note: Callable[[str], None]) -> None
 
 
 def find_workload(
-    store: Store, name: str, options: ModelSpec, mode: Mode, *, harvest: bool = True
+    store: Store, request: ModelSpec, mode: Mode, asked: Sequence[str], *, harvest: bool = True
 ) -> Stored:
-    """Return the workload that a name and options mean, harvested now where it is not stored.
+    """Return the workload that a request means, harvested now where it is not stored.
 
     For a mode that compiles, nothing is harvested: only a model's device shows what it is compiled
-    to.
+    to. `asked` are the words of a command that mean the request.
 
     Raises:
         InputError: it is not known, cannot be harvested, or is not stored and not to be harvested.
     """
-    request = request_for(name, options)
     policy = HarvestPolicy(harvest=harvest and mode not in COMPILED_MODES)
     try:
         return workload_of(store, request, policy)
     except NotHarvestedError as error:
-        hint = ["opdb", "harvest", name, *options.as_arguments(), *database_option(store)]
+        hint = ["opdb", "harvest", *asked, *database_option(store)]
         then = ""
         if mode in COMPILED_MODES:
             hint += ["--mode", "compile"]

@@ -15,9 +15,9 @@ from opdb.predict.predictor import Answer, Predictor, predictor_for
 from opdb.progress import Display
 from opdb.records import Cost, Mode, Workload
 from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
-from opdb.significance import Significance
 from opdb.spec import ModelSpec
 from opdb.store import Store, take_in
+from opdb.summary import Significance
 from opdb.units import plural
 
 FRUITLESS = "visited, and no usable time came of it"

@@ -20,8 +20,8 @@ from opdb.kinds.registry import relevant_setting
 from opdb.predict.predictor import Predictor
 from opdb.predict.sizes import SharesByKey, Size, shares_of, sizes_of
 from opdb.records import ROOFLINE_ALONE, Configuration, Cost, Device, Json, Mode, Workload
-from opdb.significance import Significance
 from opdb.store import Store
+from opdb.summary import Significance
 
 # In which order to measure, so that every workload reaches its goal soonest.
 #
@@ -340,17 +340,8 @@ class Survey:
 
     def _allowed(self, significance: Significance) -> list[str]:
         """Return the pending configurations (keys) that the project's list does not leave out."""
-        least = significance.least_share
-        large = set(self.pending)
-        if least > 0:
-            every = [each.items() for each in self.shares.values() if each is not None]
-            large = {key for shares in every for key, both in shares if max(both) >= least}
-            large |= set(self.unsized)
         return [
-            key
-            for key in self.pending
-            if self.configurations[key].kind in significance.always
-            or (key in large and self.configurations[key].kind not in significance.never)
+            key for key in self.pending if self.configurations[key].kind not in significance.never
         ]
 
     def _demands(self, goals: Mapping[str, float]) -> list[Demand]:

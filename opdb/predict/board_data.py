@@ -394,16 +394,6 @@ class BoardData:
 
     # How long the hosts take
 
-    def host_times_s(
-        self, configurations: Iterable[Configuration], board: str
-    ) -> dict[CallForm, float]:
-        """Return the quiet host times (seconds) of calls on a board's host, of each form timed."""
-        return {
-            (key, form): quantity.mean
-            for key, cost in self.own(configurations, board).items()
-            for form, quantity in cost.host_time_s.items()
-        }
-
     def _read_quiet(self, board: str) -> set[CallForm]:
         """Return the calls whose host time on a board is a quiet time."""
         found = self._store.host_blocks(board)
@@ -485,7 +475,7 @@ class BoardData:
         """Gather what a prediction starts from, with these costs and this calibration.
 
         Host times in the costs are those of the board `timed_on`; None: of the board itself. What
-        was not measured on the board, but depends on the kind of device and hardly on the board,
+        was not measured on the board, but depends on the kind of device, hardly on the board,
         is other boards': how long a transition takes, and what calls take longer after others.
         """
         notes: tuple[str, ...] = ()

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from opdb.derive.costs import HOT_ALONE
+from opdb.derive.boards import Factor
+from opdb.derive.statistics import t95
 from opdb.kinds import get_kind
-from opdb.memory import is_kept
-from opdb.predict.intervals import (
-    ENERGY_ERROR,
-    TIME_ERROR,
-    host_error,
-    model_error,
-    shared_half_width,
-    sum_half_width,
-)
 from opdb.predict.sizes import shares_of, sizes_of
 from opdb.predict.timeline import (
     HostTimes,
@@ -74,15 +66,124 @@ class Share:
     share_energy: float
     cost: Cost | None = field(repr=False, compare=False)
 
-    @property
-    def launches(self) -> bool:
-        return get_kind(self.configuration.kind).launches(self.configuration)
-
 
 def rest(missing: Iterable[float]) -> float:
     """Return 1 minus the shares; 0 where that is less than their rounding."""
     left = 1 - math.fsum(missing)
     return left if left > ROUNDING else 0.0
+
+
+# The uncertainty of a sum of operators: from their own intervals, and from measured models.
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """How far sums of operators are from models: 95 % half widths, on logarithms.
+
+    A sum errs by a share of its own (`relative`), and by a time for each of its kernels
+    (`kernel_s`, seconds): what a kernel takes in a model depends on its neighbours and on what the
+    L2 keeps, by a tenth of a microsecond however long the kernel is. So sums of short kernels err
+    more.
+    """
+
+    relative: float
+    kernel_s: float
+
+    def half_width(self, mean_kernel_s: float | None) -> float:
+        """Return the half width for a pass whose kernels take so long on average (seconds).
+
+        None or 0: it is not known, so kernels are taken as `SHORTEST_KERNEL_S` long.
+        """
+        return math.hypot(self.relative, self.kernel_s / (mean_kernel_s or SHORTEST_KERNEL_S))
+
+
+SHORTEST_KERNEL_S = 2e-6
+"""About what the shortest kernels of a GPU take."""
+
+TIME_ERROR = ModelError(0.0215, 103e-9)
+ENERGY_ERROR = ModelError(0.0335, 232e-9)
+"""Least mean interval score over the published runs (`python -m benchmarks.intervals`)."""
+
+TAIL_DEGREES = 4.0
+"""Errors of models are taken as Student's t with so many degrees of freedom: most are small, a few
+are large, and a few large ones do not widen all intervals."""
+
+PRIOR_MODELS = 4.0
+"""The published runs weigh as much as so many models of the device at hand."""
+
+SCALE_STEPS = 20
+"""Steps of the iteration that weighs errors by how far they lie out; it settles in about ten."""
+
+PRIOR_DEGREES = 4.0
+PRIOR_HOST_ERROR = 0.1
+"""Before any run: a host's time varies by 10 % (one standard deviation) from one moment to another,
+and that belief weighs as much as four runs."""
+
+
+PeerRatio = tuple[float, float | None]
+"""Predicted / measured of another model's run, and the mean time of its kernels (seconds)."""
+
+
+def sum_half_width(parts: Iterable[tuple[int, Quantity]]) -> float:
+    """Return the half width of Σ count · quantity, the quantities' errors being independent.
+
+    All calls of one configuration share one error, so its count multiplies the width. A quantity
+    without an interval adds none.
+    """
+    return math.sqrt(sum((count * (each.half_width or 0.0)) ** 2 for count, each in parts))
+
+
+def shared_half_width(parts: Iterable[tuple[float, Factor]]) -> float:
+    """Return the half width that factors between boards add to a sum.
+
+    `parts` are amounts and the factor that brought each: all amounts that one factor brought share
+    its error, two factors err independently. So what came without a factor, from whichever boards,
+    shares one error: that of the board that it came to.
+    """
+    amounts: dict[Factor, float] = defaultdict(float)
+    for amount, factor in parts:
+        amounts[factor] += amount
+    return math.hypot(*(amount * factor.half_width for factor, amount in amounts.items()), 0.0)
+
+
+def model_error(expected: ModelError, kernel_s: float | None, peers: Sequence[PeerRatio]) -> float:
+    """Return the 95 % half width, on logarithms, of a sum whose kernels take `kernel_s` on average.
+
+    `peers` are those of other models' runs. Each error is held against the half width expected of
+    it, about no error and not about their mean, because no factor is ever fitted. Where they err
+    more or less than expected, all half widths are scaled: the scale of a Student's t by maximum
+    likelihood (Lange, Little & Taylor 1989, doi:10.1080/01621459.1989.10478852), shrunk towards 1
+    as a variance is (Smyth 2004, doi:10.2202/1544-6115.1027), because even where all others err
+    little, the next model may be the first of its sort.
+    """
+    unit = t95(TAIL_DEGREES)
+    squares = [
+        (unit * math.log(ratio) / expected.half_width(of_kernel_s)) ** 2
+        for ratio, of_kernel_s in peers
+        if ratio > 0
+    ]
+    return _scale(squares) * expected.half_width(kernel_s)
+
+
+def _scale(squares: Sequence[float]) -> float:
+    """Return the scale of squared errors that are 1 on the scale expected, a prior joined in."""
+    variance = 1.0
+    for _ in range(SCALE_STEPS):
+        weighted = sum((TAIL_DEGREES + 1) / (TAIL_DEGREES + s / variance) * s for s in squares)
+        variance = (PRIOR_MODELS + weighted) / (PRIOR_MODELS + len(squares))
+    return math.sqrt(variance)
+
+
+def host_error(ratios: Sequence[float]) -> float:
+    """Return the 95 % half width, on logarithms, of a host's time from one moment to another.
+
+    `ratios` are predicted / measured times of passes that wait for their host: it issued the calls
+    at one moment and was timed at another. They are joined with the prior belief.
+    """
+    errors = [math.log(ratio) for ratio in ratios if ratio > 0]
+    degrees = PRIOR_DEGREES + len(errors)
+    variance = (PRIOR_DEGREES * PRIOR_HOST_ERROR**2 + sum(e * e for e in errors)) / degrees
+    return t95(degrees) * math.sqrt(variance)
 
 
 # Notes of a prediction: what its figures rest on, and what they leave out.
@@ -101,14 +202,10 @@ RESTS_ON = {
 }
 """What a flagged estimate rests on, in words."""
 
-UNEVEN = 0.05
-"""A note says so where the host alone makes an interval wider than this share, either way."""
-
 
 def _notes(sum_: PassSum, estimated: Sequence[Share], missing: Sequence[Share]) -> Iterator[str]:
     pass_, inputs = sum_.pass_, sum_.inputs
     yield from inputs.notes
-    yield from _weight_notes(pass_, inputs)
     if sum_.share != 1:
         yield (
             f"the power limit, kept at {inputs.limit_w:.0f} W, lowers the clock to "
@@ -122,9 +219,9 @@ def _notes(sum_: PassSum, estimated: Sequence[Share], missing: Sequence[Share]) 
             "time, energy and coverage leave them out"
         )
     yield from _sizes_notes(pass_, sum_.mode)
-    if dark := sum_.dark:
-        kinds = ", ".join(dict.fromkeys(pass_.configurations[key].title for key in dark))
-        yield f"time measured, but not the energy: {plural(len(dark), 'configuration')} ({kinds})"
+    if sum_.dynamic_j and (dark := sum_.costed.keys() - sum_.dynamic_j.keys()):
+        kinds = ", ".join(sorted({pass_.configurations[key].title for key in dark}))
+        yield f"energy not known, for of these the time alone was measured: {kinds}"
     yield from _estimate_notes(estimated)
     refused = inputs.estimates.refused if inputs.estimates is not None else {}
     keys = (share.configuration.key for share in missing)
@@ -132,31 +229,9 @@ def _notes(sum_: PassSum, estimated: Sequence[Share], missing: Sequence[Share]) 
         yield f"not estimated: {'; '.join(reasons)}"
 
 
-def _weight_notes(pass_: Pass, inputs: PredictionInputs) -> Iterator[str]:
-    hot = is_kept(pass_.touched_bytes, inputs.resident_bytes)
-    costs = [inputs.costs.get(c.key) for c in pass_.weighted]
-    other = [
-        cost
-        for cost in costs
-        if cost is not None
-        and not cost.is_estimated
-        and (cost.hot is None if hot else HOT_ALONE in cost.flags)
-    ]
-    if other:
-        measured, found = ("cold", "hot") if hot else ("hot", "cold")
-        yield (
-            f"measured only with {measured} weights, while this pass finds them {found}: "
-            f"{plural(len(other), 'configuration')}"
-        )
-
-
 def _host_notes(pass_: Pass, inputs: PredictionInputs) -> Iterator[str]:
-    host, calls = HostTimes(pass_, inputs), list(zip(pass_.calls, pass_.times, strict=True))
-    lacking = sum(times for call, times in calls if not host.own(call))
-    unheard = sum(times for call, times in calls if host.of(call) is None)
-    if usual := lacking - unheard:
-        yield f"host time not measured, the usual of its kind taken: {plural(usual, 'call')}"
-    if unheard:
+    host, calls = HostTimes(pass_, inputs), zip(pass_.calls, pass_.times, strict=True)
+    if unheard := sum(times for call, times in calls if host.of(call) is None):
         yield (
             "host time unknown, so a pass that waits for the host may take longer: "
             f"{plural(unheard, 'call')}"
@@ -173,13 +248,12 @@ def _sizes_notes(pass_: Pass, mode: Mode) -> Iterator[str]:
         if get_kind(call.configuration.kind).sized_by_values(call.configuration):
             found[call.configuration.title] += times
     if found:
+        graph = "; no CUDA graph captures them" if mode == CAPTURED_MODE else ""
         yield (
             f"calls whose results are as large as values say: {_names(found)}; the sizes of what "
             "follows them are those that the harvest found, with random weights and inputs unless "
-            "others were given"
+            f"others were given{graph}"
         )
-    if found and mode == CAPTURED_MODE:
-        yield "no CUDA graph captures such calls: the model as it stands cannot run in this mode"
 
 
 def _estimate_notes(estimated: Sequence[Share]) -> Iterator[str]:
@@ -213,12 +287,12 @@ HOST_BOUND_EXCESS = 0.01
 class Prediction:
     """Time and energy of one pass of a workload, and how much of it measured operators explain.
 
-    `energy_j` and its interval are None where the board has no power readings.
+    `energy_j` and its interval are None where the board, or some operator, has no power readings.
     Coverage weighs the measured calls by time and by energy; with the shares of what is missing
     each adds up to 1. On a device without power readings the energy is a weight alone.
     Where nothing that takes time has a cost, time and energy are None. `host_bound` says that the
-    device waits for the host. `lacking` calls take time and have no cost, `dark` ones have a time
-    and no energy: a sum that lacks a part is a lower bound and has no interval.
+    device waits for the host. `lacking` calls take time and have no cost: a sum that lacks a part
+    is a lower bound and has no interval.
     Configurations that were never measured are either `estimated`, counted in `time_s` and
     `energy_j` but not in coverage, or `missing` and counted in neither: their shares only weight
     the coverage. `total` is the sum that all of it follows from.
@@ -239,19 +313,14 @@ class Prediction:
     missing: tuple[Share, ...]
     parts: tuple[Share, ...]
     lacking: tuple[Share, ...]
-    dark: tuple[Share, ...]
     estimated: tuple[Share, ...]
     notes: tuple[str, ...]
     total: PassSum = field(repr=False, compare=False)
 
     @property
-    def time_complete(self) -> bool:
-        return not self.lacking and not self.workload.unsupported
-
-    @property
     def complete(self) -> bool:
-        """Whether time and energy (where any is known) are those of all calls."""
-        return self.time_complete and not self.dark
+        """Whether time and energy (where it is known) are those of all calls."""
+        return not self.lacking and not self.workload.unsupported
 
     @property
     def coverages(self) -> dict[str, float]:
@@ -288,44 +357,54 @@ def compose_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Predictio
     measured = tuple(s for s in shares if s.cost is not None and not s.cost.is_estimated)
     estimated = tuple(s for s in shares if s.cost is not None and s.cost.is_estimated)
     uncosted = tuple(s for s in shares if s.cost is None)
-    dark = tuple(replace(s, share_time=0.0) for s in shares if s.configuration.key in sum_.dark)
-    missing = uncosted + dark
-    unmeasured = missing + estimated
+    unmeasured = uncosted + estimated
     workload = pass_.workload
     whole = sum(pass_.counts.values()) + sum(workload.unsupported.values())
     # Where no operator describes what works, nothing is covered, not all of nothing.
     known = any(s.share_time for s in shares) or not workload.unsupported
     time_s: float | None = sum_.time_s
-    energy_j, notes = sum_.energy_j, tuple(_notes(sum_, estimated, missing))
+    energy_j, notes = sum_.energy_j, tuple(_notes(sum_, estimated, uncosted))
     if whole and not (sum_.costed and math.fsum(s.share_time for s in uncosted) < NEARLY_ALL):
         time_s = energy_j = None  # a sum of no costs is not a cost of 0
         slug = inputs.device.slug
         note = f"nothing of this workload that takes time was measured or estimated on {slug}"
         notes = (note, *notes)
-    found = Prediction(
+    called = ((get_kind(s.configuration.kind), s) for s in uncosted)
+    lacking = tuple(s for kind, s in called if kind.launches(s.configuration))
+    peers = inputs.peers or ()
+    is_whole = not lacking and not workload.unsupported
+    time_interval_s = energy_interval_j = None
+    if time_s is not None and is_whole:
+        # A pass that waits for its host says nothing of the device's time.
+        times = [(each.time, each.kernel_s) for each in peers if not each.waits]
+        error = model_error(TIME_ERROR, sum_.kernel_s, times)
+        time_interval_s = _interval(time_s, sum_.widths_time, error)
+    if energy_j is not None and is_whole:
+        energies = [(e.energy, e.kernel_s) for e in peers if e.energy is not None]
+        error = model_error(ENERGY_ERROR, sum_.kernel_s, energies)
+        energy_interval_j = _interval(energy_j, sum_.widths_energy, error)
+    return Prediction(
         workload=workload,
         mode=mode,
         device=inputs.device,
         board=inputs.board,
         time_s=time_s,
-        time_interval_s=None,
+        time_interval_s=time_interval_s,
         host_bound=sum_.host_bound,
         energy_j=energy_j,
-        energy_interval_j=None,
+        energy_interval_j=energy_interval_j,
         coverage_calls=sum(s.count for s in measured) / whole if whole else 1.0,
         coverage_time=known * rest(s.share_time for s in unmeasured),
         coverage_energy=None
         if energy_j is None
         else known * rest(s.share_energy for s in unmeasured),
-        missing=missing,
+        missing=uncosted,
         parts=measured,
-        lacking=tuple(s for s in uncosted if s.launches),
-        dark=dark,
+        lacking=lacking,
         estimated=estimated,
-        notes=notes if any(not peer.waits for peer in inputs.peers or ()) else (*notes, PRIOR),
+        notes=notes if any(not peer.waits for peer in peers) else (*notes, PRIOR),
         total=sum_,
     )
-    return _with_intervals(found, inputs)
 
 
 def _shares(sum_: PassSum) -> list[Share]:
@@ -339,29 +418,6 @@ def _shares(sum_: PassSum) -> list[Share]:
         for key, both in found.items()
     ]
     return sorted(every, key=lambda s: s.share_time, reverse=True)
-
-
-def _with_intervals(found: Prediction, inputs: PredictionInputs) -> Prediction:
-    sum_, peers = found.total, inputs.peers or ()
-    if found.time_s is not None and found.time_complete:
-        # A pass that waits for its host says nothing of the device's time.
-        times = [(each.time, each.kernel_s) for each in peers if not each.waits]
-        error = model_error(TIME_ERROR, sum_.kernel_s, times)
-        low, high = _interval(found.time_s, sum_.widths_time, error)
-        found = replace(found, time_interval_s=(low, high))
-        if found.time_s and max(sum_.host_widths_s) >= UNEVEN * found.time_s:
-            below, above = (100 * (end / found.time_s - 1) for end in (low, high))
-            said = (
-                "this pass waits for the host, whose speed varies: the interval of its time "
-                f"reaches from {below:+.0f} to {above:+.0f} %"
-            )
-            found = replace(found, notes=(*found.notes, said))
-    if found.energy_j is not None and found.complete:
-        energies = [(e.energy, e.kernel_s) for e in peers if e.energy is not None]
-        error = model_error(ENERGY_ERROR, sum_.kernel_s, energies)
-        interval_j = _interval(found.energy_j, sum_.widths_energy, error)
-        found = replace(found, energy_interval_j=interval_j)
-    return found
 
 
 def _interval(value: float, widths: Interval, error: float) -> Interval:
@@ -421,9 +477,9 @@ class PassSum:
         return max(self.timed.host_s * host, device_s)
 
     def energy_at(self, share: float) -> float | None:
-        """Return E = P_base · T + Σ D; None where the board has no power readings."""
+        """Return E = P_base · T + Σ D; None where the board or a call has no power readings."""
         base_w = self.base_power_w
-        if base_w is None or (self.costed and not self.dynamic_j):
+        if base_w is None or len(self.dynamic_j) < len(self.costed):
             return None
         return base_w * self.time_at(share) + self.load.energy_j(share)
 
@@ -462,21 +518,6 @@ class PassSum:
         """Whether the device waits for the host."""
         excess = 1 + HOST_BOUND_EXCESS
         return not is_one_graph(self.mode) and self.time_s > self.device_at(self.share) * excess
-
-    @cached_property
-    def dark(self) -> list[str]:
-        """The configurations (keys) that have a time and no energy, where energy is known."""
-        known = self.energy_j is not None
-        return [key for key in self.costed if known and key not in self.dynamic_j]
-
-    @property
-    def is_whole(self) -> bool:
-        return len(self.costed) == len(self.pass_.counts) and not self.dark
-
-    @property
-    def transition_s(self) -> float:
-        """What a pass takes between its kernels, and for what the L2 writes back."""
-        return self.timed.transition_s
 
     @property
     def waiting_s(self) -> float:
@@ -667,17 +708,17 @@ def schedule(sum_: PassSum) -> Schedule:
         )
         for each, _ in found
     ]
-    steady = steady_pass(steps)
-    end_s = steady.end_s if issued else steady.end_s + sum_.waiting_s
+    spans, start_s, end_s = steady_pass(steps)
+    end_s += 0.0 if issued else sum_.waiting_s
     slots = tuple(
         Slot(pass_.calls[place], span, each.transition_s)
-        for (each, place), span in zip(found, steady.spans, strict=True)
+        for (each, place), span in zip(found, spans, strict=True)
     )
     costs = {
         key: _cost(inputs.costs[key], sum_.mode, time_s, sum_.call_j.get(key))
         for key, time_s in sum_.call_s.items()
     }
-    return Schedule(slots, costs, steady.start_s, end_s, issued, sum_.base_power_w)
+    return Schedule(slots, costs, start_s, end_s, issued, sum_.base_power_w)
 
 
 def _cost(cost: Cost, mode: Mode, time_s: float, dynamic_j: float | None) -> CallCost:
@@ -711,15 +752,12 @@ def shortfall(found: Prediction) -> str | None:
         return None
     if found.time_s is None:
         bound = "time and energy are not known"
-    elif not found.time_complete:
-        bound = f"at least {show(found.time_s, 's')}"
     else:
-        bound = f"at least {show(found.energy_j, 'J')}"
+        bound = f"at least {show(found.time_s, 's')}"
     share = show_share(math.fsum(each.share_time for each in found.lacking))
     lacks = {
         f"a cost (an estimated {share} of the time)": sum(s.count for s in found.lacking),
         "a description": sum(found.workload.unsupported.values()),
-        "a measured energy": sum(s.count for s in found.dark),
     }
     calls = sum((len(found.workload.calls), lacks["a description"]))
     without = ", ".join(f"{count} without {what}" for what, count in lacks.items() if count)

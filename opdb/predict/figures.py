@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from opdb.derive.runs import RunCost
 from opdb.errors import InputError
 from opdb.predict.compose import Prediction, Schedule, Slot
-from opdb.records import Call, Configuration, Cost, Json, Quantity, Workload, positive_interval
+from opdb.records import Call, Configuration, Json, Workload, positive_interval
 
 # Figures for decisions: throughput, energy per sample, price of a million samples.
 
@@ -20,24 +20,6 @@ JOULES_PER_KWH = 3.6e6
 SECONDS_PER_HOUR = 3600.0
 MILLION = 1e6
 
-_COLOURS = (1, 3, 4)
-"""Channels by which an input of four dimensions is taken for a batch of images."""
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Prices and the carbon intensity as they were given; None where one was not.
-
-    Prices are in whatever currency they were given in.
-    """
-
-    price_per_gpu_hour: float | None = None
-    electricity_price_per_kwh: float | None = None
-    carbon_g_per_kwh: float | None = None
-
-
-NO_RATES = Rates()
-
 
 @dataclass(frozen=True)
 class Amount:
@@ -45,14 +27,6 @@ class Amount:
 
     value: float
     interval: tuple[float, float] | None = None
-
-    @classmethod
-    def of(cls, value: float | None, interval: tuple[float, float] | None) -> Amount | None:
-        return None if value is None else cls(value, interval)
-
-    @classmethod
-    def of_cost(cls, found: Quantity | None) -> Amount | None:
-        return None if found is None else cls(found.value, found.interval)
 
     def times(self, factor: float) -> Amount:
         within = self.interval
@@ -67,12 +41,17 @@ class Amount:
         return Amount(of / self.value, (of / high, of / low) if low > 0 else None)
 
 
+def scaled(amount: Amount | None, factor: float | None) -> Amount | None:
+    """Return an amount times a factor; None where one of them is not known."""
+    return None if amount is None or factor is None else amount.times(factor)
+
+
 def time_of(found: Prediction) -> Amount | None:
-    return Amount.of(found.time_s, found.time_interval_s)
+    return None if found.time_s is None else Amount(found.time_s, found.time_interval_s)
 
 
 def energy_of(found: Prediction) -> Amount | None:
-    return Amount.of(found.energy_j, found.energy_interval_j)
+    return None if found.energy_j is None else Amount(found.energy_j, found.energy_interval_j)
 
 
 def total(parts: Sequence[tuple[float, Amount | None]]) -> Amount | None:
@@ -97,24 +76,27 @@ class Figures:
     """Throughput, energy and price per sample of a pass, from its time (s) and energy (J).
 
     The energy is the board's alone: neither the host's nor that of cooling. Unless the pass is
-    `complete`, a part of it has no cost, and the figures are bounds.
+    `complete`, a part of it has no cost, and the figures are bounds. Prices are of an
+    hour of the device and of a kWh, in any currency, `carbon` grams of CO2 a kWh; None where none
+    was given.
     """
 
     workload: Workload
     time_s: Amount | None
     energy_j: Amount | None
-    rates: Rates = NO_RATES
-    complete: bool = True
+    price: float | None = None
+    electricity_price: float | None = None
+    carbon: float | None = None
 
     @classmethod
-    def predicted(cls, found: Prediction, rates: Rates = NO_RATES) -> Figures:
-        return cls(found.workload, time_of(found), energy_of(found), rates, found.complete)
+    def predicted(cls, found: Prediction, *rates: float | None) -> Figures:
+        return cls(found.workload, time_of(found), energy_of(found), *rates)
 
-    @classmethod
-    def measured(cls, workload: Workload, run: RunCost | None, rates: Rates = NO_RATES) -> Figures:
+    def measured(self, run: RunCost | None) -> Figures:
+        """Return the same figures of a measured run."""
         time_s = None if run is None else Amount(run.time_s.mean)
         energy_j = None if run is None or run.energy_j is None else Amount(run.energy_j.mean)
-        return cls(workload, time_s, energy_j, rates)
+        return replace(self, time_s=time_s, energy_j=energy_j)
 
     @property
     def samples(self) -> int:
@@ -129,7 +111,8 @@ class Figures:
         """
         spec, phase = _first_input(self.workload.inputs), self.workload.phase
         shape = spec.get("shape", [])
-        is_index = str(spec.get("dtype", "")).startswith("int") and "range" in _values(spec)
+        is_index = str(spec.get("dtype", "")).startswith("int")
+        is_index = is_index and "range" in (spec.get("values") or ())
         if not is_index or len(shape) != 2 or shape[0] != self.workload.batch_size:
             return {}
         given = int(shape[0] * shape[1]) * _batches(self.workload)
@@ -137,17 +120,6 @@ class Figures:
             generated = self.workload.inputs["generation"]["max_new_tokens"]
             return {"prompt": given, "new": self.workload.batch_size * int(generated)}
         return {{"prefill": "prompt", "decode": "new"}.get(phase, "input"): given}
-
-    @property
-    def sample(self) -> str:
-        """The word for a sample: "image" where the first input is a batch of images."""
-        spec = _first_input(self.workload.inputs)
-        shape = spec.get("shape", [])
-        is_float = "float" in str(spec.get("dtype", "float32"))
-        listed = isinstance((self.workload.inputs.get("args") or [None])[0], list)
-        channels = shape[0:1] if listed and len(shape) == 3 else shape[1:2]
-        is_image = is_float and (len(shape) == 4 or listed) and channels[:1]
-        return "image" if is_image and channels[0] in _COLOURS else "sample"
 
     @property
     def samples_per_s(self) -> Amount | None:
@@ -161,33 +133,24 @@ class Figures:
 
     @property
     def energy_per_sample_j(self) -> Amount | None:
-        return None if self.energy_j is None else self.energy_j.times(1 / self.samples)
+        return scaled(self.energy_j, 1 / self.samples)
 
     @property
     def energy_per_million_samples_kwh(self) -> Amount | None:
-        each = self.energy_per_sample_j
-        return None if each is None else each.times(MILLION / JOULES_PER_KWH)
+        return scaled(self.energy_per_sample_j, MILLION / JOULES_PER_KWH)
 
     @property
     def rent_per_million_samples(self) -> Amount | None:
-        """The rent of the device for the time of a million samples; None without a price."""
-        price = self.rates.price_per_gpu_hour
-        if self.time_s is None or price is None:
-            return None
-        return self.time_s.times(MILLION / self.samples / SECONDS_PER_HOUR * price)
+        hours = MILLION / self.samples / SECONDS_PER_HOUR
+        return scaled(self.time_s, None if self.price is None else hours * self.price)
 
     @property
     def electricity_per_million_samples(self) -> Amount | None:
-        return self._of_energy(self.rates.electricity_price_per_kwh)
+        return scaled(self.energy_per_million_samples_kwh, self.electricity_price)
 
     @property
     def co2_per_million_samples_g(self) -> Amount | None:
-        """The CO2 of a million samples' energy, in grams; None without an intensity."""
-        return self._of_energy(self.rates.carbon_g_per_kwh)
-
-    def _of_energy(self, per_kwh: float | None) -> Amount | None:
-        energy_kwh = self.energy_per_million_samples_kwh
-        return None if energy_kwh is None or per_kwh is None else energy_kwh.times(per_kwh)
+        return scaled(self.energy_per_million_samples_kwh, self.carbon)
 
 
 def _batches(workload: Workload) -> int:
@@ -207,12 +170,7 @@ def _specs(given: Json) -> Iterator[dict[str, Json]]:
             yield from _specs(each)
 
 
-def _values(spec: Mapping[str, Json]) -> Json:
-    values = spec.get("values")
-    return values if isinstance(values, dict) else {}
-
-
-# What moved between two predictions, or two databases: by how much, and by how many intervals.
+# What moved between two predictions: by how much, and by how many intervals.
 #
 # A quantity moved where the logarithm of after / before is larger than the joint half width of both
 # 95 % intervals, √(a² + b²). Errors that both sides share are not taken out of it: it is rather too
@@ -275,7 +233,7 @@ class Change:
 class OperatorChange:
     """What calls of one configuration, or of one kind (`configuration` None), take in a pass.
 
-    Of two databases it is one call of a configuration. `calls` are those before and after.
+    `calls` are those before and after.
     """
 
     operator: str
@@ -296,75 +254,41 @@ def operator_changes(
     """
     same = before.costs.keys() == after.costs.keys()
     sides = [
-        {
-            each.operator if each.configuration is None else each.configuration.key: each
-            for each in _operators(schedule, same, 1 / count)
-        }
+        _operators(schedule, same, 1 / count)
         for schedule, count in zip((before, after), samples, strict=True)
     ]
     found = []
     for name in dict.fromkeys([*sides[0], *sides[1]]):
-        each = [side.get(name) for side in sides]
-        one = next(part for part in each if part is not None)
-        found.append(
-            OperatorChange(
-                one.operator,
-                one.configuration,
-                (each[0].calls if each[0] else 0, each[1].calls if each[1] else 0),
-                Change(*(None if part is None else part.time_s for part in each)),
-                Change(*(None if part is None else part.energy_j for part in each)),
-            )
-        )
+        old, new = (side.get(name, (None, 0, None, None)) for side in sides)
+        of = old[0] or new[0]
+        title = WAITING if of is None else of.title
+        known = of if same else None
+        times, energies = Change(old[2], new[2]), Change(old[3], new[3])
+        found.append(OperatorChange(title, known, (old[1], new[1]), times, energies))
     return sorted(found, key=lambda row: abs(row.time_s.difference), reverse=True)
 
 
-def cost_changes(
-    configurations: Iterable[Configuration],
-    before: Mapping[str, Cost],
-    after: Mapping[str, Cost],
-) -> list[OperatorChange]:
-    """Return what one call of each configuration costs in two databases that both measured it."""
-    found = []
-    for each in configurations:
-        old, new = before.get(each.key), after.get(each.key)
-        if old is None or new is None or old.time_s is None or new.time_s is None:
-            continue
-        times = Change(Amount.of_cost(old.time_s), Amount.of_cost(new.time_s))
-        energies = Change(Amount.of_cost(old.energy_j), Amount.of_cost(new.energy_j))
-        found.append(OperatorChange(each.title, each, (1, 1), times, energies))
-    return sorted(found, key=lambda row: abs(math.log(row.time_s.ratio or 1)), reverse=True)
+def _operators(
+    schedule: Schedule, by_configuration: bool, per: float
+) -> dict[str, tuple[Configuration | None, int, Amount | None, Amount | None]]:
+    """Return calls of a pass, and what they take times `per`, by configuration or kind; waiting.
 
-
-@dataclass(frozen=True)
-class _Operator:
-    """What the calls of one configuration, or of one kind, take in one pass."""
-
-    operator: str
-    configuration: Configuration | None
-    calls: int
-    time_s: Amount
-    energy_j: Amount | None
-
-
-def _operators(schedule: Schedule, by_configuration: bool, per: float) -> Iterator[_Operator]:
-    """Yield what a pass's calls take, times `per`, by configuration or kind; then its waiting."""
+    Of each it is one configuration of them, their number, their time and their energy.
+    """
     groups: dict[str, list[Slot]] = defaultdict(list)
     for slot in schedule.slots:
         of = slot.call.configuration
         groups[of.key if by_configuration else of.title].append(slot)
-    for slots in groups.values():
-        of = slots[0].call.configuration
-        time_s, energy_j = (
-            None if each is None else each.times(per) for each in _amounts(slots, schedule)
-        )
-        assert time_s is not None
-        known = of if by_configuration else None
-        yield _Operator(of.title, known, len(slots), time_s, energy_j)
+    found: dict[str, tuple[Configuration | None, int, Amount | None, Amount | None]] = {}
+    for name, slots in groups.items():
+        time_s, energy_j = (scaled(each, per) for each in _amounts(slots, schedule))
+        found[name] = slots[0].call.configuration, len(slots), time_s, energy_j
     waiting_s = schedule.end_s - schedule.start_s - sum(s.device_s for s in schedule.slots)
     if waiting_s > 0:
         base_w = schedule.base_power_w
-        waiting_j = None if base_w is None else Amount(base_w * waiting_s).times(per)
-        yield _Operator(WAITING, None, 0, Amount(waiting_s).times(per), waiting_j)
+        waiting_j = None if base_w is None else Amount(base_w * waiting_s)
+        found[WAITING] = None, 0, Amount(waiting_s).times(per), scaled(waiting_j, per)
+    return found
 
 
 def _amounts(slots: Sequence[Slot], schedule: Schedule) -> tuple[Amount, Amount | None]:
@@ -489,7 +413,7 @@ def rests(prediction: Prediction) -> list[Layer]:
             None if base_w is None else base_w * time_s,
         )
         for what, time_s in (
-            ("transitions between kernels", prediction.total.transition_s),
+            ("transitions between kernels", prediction.total.timed.transition_s),
             (
                 "containers of modules" if is_cpu else "the device waits for the host",
                 prediction.total.waiting_s,

@@ -21,9 +21,7 @@ from opdb.growth import (
     stretches,
 )
 from opdb.kinds import get_kind
-from opdb.kinds.products import active_groups
-from opdb.kinds.view import spec_bytes
-from opdb.memory import bytes_moved, weight_bytes
+from opdb.memory import bytes_moved
 from opdb.predict.timeline import EstimatedCosts
 from opdb.records import BETWEEN, Configuration, Cost, PassMemory, Quantity, Workload, mean_of
 
@@ -47,51 +45,6 @@ def step_weights(knots: Sequence[int], first: int, last: int) -> list[float]:
         found[at] += 1 - share
         found[at + 1] += share
     return found
-
-
-def gathers_experts(call: Configuration) -> bool:
-    """Return whether a call gathers the weights of experts, one for each row, for a `bmm`."""
-    if call.kind != "getitem":
-        return False
-    source, index = call.inputs["input"], call.inputs.get("index")
-    weights = source.get("role") == "weight" and len(source["shape"]) == 3
-    return weights and isinstance(index, list) and len(index[0].get("shape", ())) == 1
-
-
-def experts_of(workload: Workload) -> tuple[int, float] | None:
-    """Return the experts of a layer, and how many of them the rows of the last pass use on average.
-
-    A router draws the expert of each row: all as likely, or as unevenly as the workload says. None
-    where there are none.
-    """
-    imbalance = float(workload.inputs["generation"].get("imbalance", 0.0))
-    for call in reversed(workload.calls):
-        inputs = call.configuration.inputs
-        if call.configuration.kind == "grouped_mm":
-            experts, rows = inputs["mat2"]["shape"][0], inputs["input"]["shape"][0]
-        elif gathers_experts(call.configuration):
-            experts, rows = inputs["input"]["shape"][0], inputs["index"][0]["shape"][0]
-        else:
-            continue
-        return int(experts), active_groups(int(experts), int(rows), imbalance)
-    return None
-
-
-def read_bytes(workload: Workload) -> float:
-    """Return the bytes of weights, and of the cache it finds, that a decoder's work reads at least.
-
-    In a pass each counts once, so do experts that several rows of a mixture choose.
-    """
-    experts, active = experts_of(workload) or (1, 1.0)
-    return sum(
-        count
-        * (
-            spec_bytes(call.inputs["input"]) * active / experts
-            if gathers_experts(call)
-            else weight_bytes(call)
-        )
-        for call, count in workload.occurrences().items()
-    )
 
 
 # Passes between measured ones: each call's cost interpolated over a ladder of sizes.

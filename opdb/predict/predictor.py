@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import re
@@ -12,12 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
-from opdb.derive.costs import host_quantities
-from opdb.derive.quiet import (
-    LEAST_SHARE,
-    CallForm,
-    host_factor,
-)
 from opdb.derive.runs import Launches, RunCost, compare_launches
 from opdb.errors import InputError, UnknownNameError
 from opdb.growth import Sizes
@@ -30,18 +25,13 @@ from opdb.predict.compose import (
     Prediction,
     compose_pass,
 )
-from opdb.predict.generation import Interpolated, between, in_part_between, read_bytes, standing
-from opdb.predict.timeline import (
-    is_one_graph,
-)
+from opdb.predict.generation import Interpolated, between, in_part_between, standing
 from opdb.records import (
     CAPTURED_MODE,
     COMPILED_MODES,
-    DECODING,
     Configuration,
     Cost,
     Device,
-    HostCalibration,
     Json,
     Mode,
     ModelRun,
@@ -108,6 +98,10 @@ def _of_this_machine(known: Mapping[str, str]) -> str | None:
     """
     if len(known) < 2:
         return None
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None  # no driver: NVML's module need not be imported
     from opdb.meters.nvml import gpu_names
 
     here = gpu_names()
@@ -123,43 +117,24 @@ class Answer:
 
     `refused` says why the forced algorithm cannot run some convolutions (keys). `brought` counts
     the calls that the board did not measure: they have another board's cost, scaled by factors.
-    `memory_rate` is that of a copy, in bytes/s as last calibrated.
     """
 
     prediction: Prediction
     measured: RunCost | None
     refused: Mapping[str, str] = field(default_factory=dict)
     brought: int = 0
-    memory_rate: float | None = None
 
     @cached_property
     def memory(self) -> Memory:
         return memory_of(self.prediction.workload, self.prediction.device)
 
     @property
-    def bandwidth_bound_s(self) -> float | None:
-        """How long a decoder's pass reads its weights and cache at the rate of a copy, in seconds.
-
-        None for a prefill, which computes more than it reads, and all that is no decoder's; and
-        where no rate is known.
-        """
-        if self.prediction.workload.phase not in DECODING or self.memory_rate is None:
-            return None
-        return read_bytes(self.prediction.workload) / self.memory_rate
-
-    @property
     def attribution_time(self) -> float | None:
-        if self.measured is None or self.prediction.time_s is None:
-            return None
-        return self.prediction.time_s / self.measured.time_s.mean
+        return _ratio(self.prediction.time_s, self.measured.time_s if self.measured else None)
 
     @property
     def attribution_energy(self) -> float | None:
-        if self.measured is None or self.measured.energy_j is None:
-            return None
-        if self.prediction.energy_j is None:
-            return None
-        return self.prediction.energy_j / self.measured.energy_j.mean
+        return _ratio(self.prediction.energy_j, self.measured.energy_j if self.measured else None)
 
     @property
     def inside_time(self) -> bool | None:
@@ -191,88 +166,14 @@ class Answer:
         return all(abs(a - 1) <= 1 - target + 1e-12 for a in known)
 
 
+def _ratio(predicted: float | None, measured: Quantity | None) -> float | None:
+    return None if predicted is None or measured is None else predicted / measured.mean
+
+
 def _holds(interval: tuple[float, float] | None, measured: Quantity | None) -> bool | None:
     if interval is None or measured is None or not measured.mean:
         return None
     return interval[0] <= measured.mean <= interval[1]
-
-
-# A host that was calibrated against those of boards: what it makes of their predictions.
-
-
-MOST_WORKLOADS = 4
-LEAST_CALLS, MOST_CALLS = 32, 320
-MOST_DISTINCT_CALLS = 150
-MOST_BATCH = 8
-"""Workloads that a calibration of a host times at most; their calls, distinct calls and batch size
-at most. So it takes seconds, and no single call counts for much."""
-
-
-@dataclass(frozen=True)
-class OnHost:
-    """What a pass takes where a calibrated host issues it, in quiet moments.
-
-    `factor` is how many times as long that host takes as the board's.
-    """
-
-    factor: float
-    calibrated_at: str
-    time_s: float
-
-
-class CalibratedHost:
-    """A host as it was calibrated last, held against the hosts of boards."""
-
-    def __init__(self, store: Store, calibration: HostCalibration) -> None:
-        self.calibration = calibration
-        self.workloads = store.workloads_by_key(calibration.workloads)
-
-    @cached_property
-    def times_s(self) -> Mapping[CallForm, float]:
-        return {
-            (key, form): quantity.mean
-            for key, forms in host_quantities(self.calibration.calls).items()
-            for form, quantity in forms.items()
-        }
-
-
-def workloads_to_time(store: Store) -> list[Workload]:
-    """Return the small stored workloads that hold a host against those of the most boards.
-
-    They are of inference in float32 at small batches. Each next one is that of which the most
-    boards that know none before it have host times of nearly all calls, and among these the one of
-    the fewest calls.
-    """
-    workloads = store.workloads(dtype="float32", phase="inference")
-    candidates = {
-        each.key: (each, calls)
-        for each in workloads
-        if each.autocast is None and each.batch_size <= MOST_BATCH
-        for calls in [_counts(each)]
-        if LEAST_CALLS <= len(each.calls) <= MOST_CALLS and len(calls) <= MOST_DISTINCT_CALLS
-    }
-    configurations = {c for each, _ in candidates.values() for c in each.occurrences()}
-    knowing: dict[str, set[str]] = {key: set() for key in candidates}
-    for device in store.devices():
-        if device.type == "cpu":
-            continue  # there the host is the device
-        data = BoardData(store, device, DEFAULT_SETTINGS)
-        for board in data.boards:
-            known = data.host_times_s(configurations, board)
-            for key, (workload, calls) in candidates.items():
-                count = sum(n for call, n in calls.items() if call in known)
-                if count >= LEAST_SHARE * len(workload.calls):
-                    knowing[key].add(board)
-    chosen: list[Workload] = []
-    while len(chosen) < MOST_WORKLOADS and any(knowing.values()):
-        best = max(knowing, key=lambda key: (len(knowing[key]), -len(candidates[key][0].calls)))
-        chosen.append(candidates[best][0])
-        knowing = {key: boards - knowing[best] for key, boards in knowing.items()}
-    return chosen
-
-
-def _counts(workload: Workload) -> Counter[CallForm]:
-    return Counter((call.configuration.key, call.form) for call in workload.calls)
 
 
 # Predict workloads, and compare predictions with measured runs.
@@ -315,7 +216,6 @@ class Predictor(BoardData):
         self._estimates = estimates
         self._best_board = cache(self.best_board)
         self._measured_of = cache(lambda workloads: self.measured(_called(workloads)))
-        self.host_factor = cache(self._host_factor)
 
     # What is known of the device
 
@@ -385,7 +285,6 @@ class Predictor(BoardData):
             self._compared(found),
             refused=basis.refused,
             brought=brought,
-            memory_rate=inputs.memory_rate,
         )
 
     def between(
@@ -415,27 +314,6 @@ class Predictor(BoardData):
         costs = self.costs_on(boards[0], _called(rungs))  # with what other boards lend it
         found = in_part_between(rungs, costs, sizes)
         return None if found is None else (found[0], boards[0], found[1])
-
-    def _host_factor(self, host: CalibratedHost, board: str) -> float | None:
-        times_s = self.host_times_s(_called(host.workloads), board)
-        return host_factor(host.times_s, times_s, map(_counts, host.workloads))
-
-    def on_host(self, prediction: Prediction, host: CalibratedHost) -> OnHost | None:
-        """Return what one of its predictions takes on a host that was calibrated.
-
-        None where the pass waits neither for that host nor for the board's, where a part of it has
-        no cost, and where no factor between the two hosts is known.
-        """
-        waits = not is_one_graph(prediction.mode) and self.device.type != "cpu"
-        if not waits or prediction.time_s is None or not prediction.time_complete:
-            return None
-        factor = self.host_factor(host, prediction.board)
-        if factor is None:
-            return None
-        time_s = prediction.total.time_at(prediction.total.share, factor)
-        if not prediction.host_bound and time_s <= prediction.time_s:
-            return None
-        return OnHost(factor, host.calibration.measured_at, time_s)
 
     def _as_compiled(self, workload: Workload) -> Workload:
         check_compiled(workload.name, "compile", workload.phase, workload.autocast)
@@ -621,7 +499,7 @@ class Peers:
         basis = self._data.basis(workload, board)
         found = PassSum(basis.pass_, mode, self._data.in_mode(basis.inputs, basis.pass_, mode))
         measured = self._data.run_cost(workload, mode, board)
-        lacks = not found.is_whole or bool(workload.unsupported)
+        lacks = len(found.costed) < len(basis.pass_.counts) or bool(workload.unsupported)
         if measured is None or lacks or not found.time_s:
             return None
         # A processor is its own host.

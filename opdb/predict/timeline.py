@@ -182,24 +182,14 @@ class Span:
     device_end_s: float
 
 
-@dataclass(frozen=True)
-class SteadyPass:
-    """One of many equal eager passes: a span for each call, and the pass on the device.
+def steady_pass(steps: Iterable[Step]) -> tuple[list[Span], float, float]:
+    """Return one of many equal eager passes: a span for each call, and the pass on the device.
 
-    The host's first call begins at 0. The device's pass lasts from `start_s` to `end_s`, which is
-    the time of a pass, gaps in which it waits for the host included.
-    """
-
-    spans: tuple[Span, ...]
-    start_s: float
-    end_s: float
-
-
-def steady_pass(steps: Iterable[Step]) -> SteadyPass:
-    """Return the pass whose time is `eager_time_s`, call by call, none run before it is issued.
-
-    A device that never waits within a pass begins as soon as it can run through without waiting.
-    Otherwise the pass before keeps it busy for as long as it lags behind the host at the end.
+    The host's first call begins at 0, and no call is run before it is issued. The device's pass
+    lasts from the first number returned to the second: that is `eager_time_s`, gaps in which it
+    waits for the host included. A device that never waits within a pass begins as soon as it can
+    run through without waiting. Otherwise the pass before keeps it busy for as long as it lags
+    behind the host at the end.
     """
     sequence = list(steps)
     waits = any(step.synchronises for step in sequence)
@@ -208,7 +198,7 @@ def steady_pass(steps: Iterable[Step]) -> SteadyPass:
     start_s = max(device_s - time_s, 0.0)
     if start_s:
         spans, host_s, _ = _played(sequence, start_s)
-    return SteadyPass(tuple(spans), start_s, start_s + (host_s if waits else time_s))
+    return spans, start_s, start_s + (host_s if waits else time_s)
 
 
 def _played(sequence: Sequence[Step], before_s: float) -> tuple[list[Span], float, float]:
@@ -403,10 +393,6 @@ class Pass:
         output = _output_bytes(configuration)
         read = self.bytes_moved[configuration.key] - weights - output
         return Traffic(weights, max(0, read), output)
-
-    @cached_property
-    def weighted(self) -> list[Configuration]:
-        return [c for c in self.configurations.values() if weight_bytes(c)]
 
 
 @cache

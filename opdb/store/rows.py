@@ -39,7 +39,6 @@ from opdb.records import (
     Cost,
     Device,
     Host,
-    HostCalibration,
     HostVisit,
     ModelRun,
     Outcome,
@@ -187,7 +186,6 @@ CAMPAIGN = Codec(Campaign, schema.campaign, _BOARD, SqlPart("host", ("host",), l
 """`read` is given the device and the host."""
 
 BOARD_CALIBRATION = Codec(BoardCalibration, schema.board_calibration, _BOARD)
-HOST_CALIBRATION = Codec(HostCalibration, schema.host_calibration, _BOARD)
 PROFILE = Codec(Profile, schema.profile, _BOARD, _renamed("kernels", schema.profile.c.counts))
 VISIT = Codec(Visit, schema.visit)
 HOST_VISIT = Codec(HostVisit, schema.host_visit, _renamed("times_s", schema.host_visit.c.times))

@@ -219,8 +219,7 @@ board_calibration = Table(
     Index(None, "board"),
 )
 
-# Host times of some stored workloads, by which a host is held against those of boards. They concern
-# this database alone: no set holds them, and no cost rests on them.
+# Host times of some stored workloads, of older versions, which held a host against those of boards.
 host_calibration = Table(
     "host_calibration",
     metadata,

@@ -28,7 +28,6 @@ from opdb.records import (
     Configuration,
     Cost,
     Device,
-    HostCalibration,
     Json,
     Mode,
     ModelRun,
@@ -152,23 +151,6 @@ class Store(Visits):
         query = select(table).where(*matching(table, {"board": board}))
         query = query.order_by(table.c.measured_at, table.c.id)
         return self.records(rows.BOARD_CALIBRATION, query)
-
-    def save_host_calibration(self, calibration: HostCalibration) -> None:
-        """Save host times by which a host is held against others; the board must be stored.
-
-        Raises:
-            DatabaseError: it is not, or the calibration's id is taken.
-        """
-        with self.writing() as connection:
-            row = rows.HOST_CALIBRATION.row(calibration)
-            connection.execute(insert(schema.host_calibration), row)
-
-    def host_calibration(self, host: str) -> HostCalibration | None:
-        """Return the last calibration of a host (id); None where there is none."""
-        table = schema.host_calibration
-        query = select(table).where(table.c.host == host)
-        query = query.order_by(table.c.measured_at.desc(), table.c.id).limit(1)
-        return next(iter(self.records(rows.HOST_CALIBRATION, query)), None)
 
     def save_learned(
         self, board: Board, trained_at: str, document: Json, ratios: RunRatios | None = None

@@ -16,10 +16,10 @@ from opdb.cli.options import batch_sizes_among
 from opdb.errors import OpdbError, kept, raise_all
 from opdb.files import check_writable
 from opdb.kinds import KINDS
-from opdb.models import checked, load_to_look
+from opdb.models import load_to_look
 from opdb.records import Configuration, Json, Workload
 from opdb.spec import ModelSpec, describe, title, workload_columns
-from opdb.summary import checked_request, requests_in, summary_files
+from opdb.summary import requests_named
 from opdb.tables import Column, Report, Row, Rows, Table
 from opdb.units import plural, show
 
@@ -279,7 +279,8 @@ def run(
     than once is not counted, nor is the optimizer.
     """
     names, sizes = batch_sizes_among(models, batch_sizes)
-    requests = [request for name in names for request in _requests(name, sizes, said)]
+    wanted = said.at_sizes(sizes)
+    requests = [each for name in names for one in wanted for each in requests_named(name, one)]
     check_writable(csv_file)
     found, errors = _count(requests, quiet=quiet)
     if csv_file is not None:
@@ -298,13 +299,3 @@ def _count(requests: list[ModelSpec], *, quiet: bool) -> tuple[Complexities, lis
                 found.append(complexity(request))
             shown.done()
     return Complexities(found), errors
-
-
-def _requests(name: str, sizes: list[int], said: ModelSpec) -> list[ModelSpec]:
-    wanted = said.at_sizes(sizes)
-    files = summary_files(name)
-    if files:
-        requests = [each for file in files for one in wanted for each in requests_in(file, one)]
-    else:
-        requests = [checked_request(name, one) for one in wanted]
-    return [checked(request) for request in requests]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +20,6 @@ from tests.cli.conftest import Opdb
 @pytest.fixture(scope="module")
 def db() -> str:
     return str(published.default_database())
-
-
-@pytest.fixture(scope="module")
-def slower(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A database in which every convolution takes half as long again."""
-    path = published.copy_to(tmp_path_factory.mktemp("slower") / "slower.sqlite")
-    names = [f"{q}_{part}" for q in ("time_s", "eager_time_s") for part in
-             ("median", "mean", "low", "high")]  # fmt: skip
-    scaled = ", ".join(f"{name} = 1.5 * {name}" for name in names)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            f"UPDATE cost SET {scaled} WHERE configuration_id IN "
-            "(SELECT id FROM configuration WHERE kind = 'conv2d')"
-        )
-    return str(path)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -65,23 +48,6 @@ def test_within_is_a_check_of_what_got_worse(opdb: Opdb, db: str) -> None:
     assert ran.status == 1
     assert "more than --within 0.2 worse" in ran.err
     assert "time of a sample is 3.8" in ran.err and "energy of a sample is 2.4" in ran.err
-
-
-def test_an_upgrade(opdb: Opdb, slower: str, tmp_path: Path) -> None:
-    """Operators are matched by configuration, and only those that moved are shown."""
-    before = published.copy_to(tmp_path / "before.sqlite")
-    ran = opdb("compare", "--db", before, "--against", slower, "--json")
-    [found] = json.loads(ran.out)["differences"]
-    moved = {row["operator"] for row in found["operators"] if row["time_s"]["moved"]}
-    assert moved == {"conv2d", "conv2d backward"} or moved == {"conv2d"}
-    ratios = [row["time_s"]["ratio"] for row in found["operators"] if row["operator"] == "conv2d"]
-    assert ratios and all(ratio == pytest.approx(1.5) for ratio in ratios)
-    text = opdb("compare", "--db", before, "--against", slower, "--within", 0.4)
-    assert text.status == 1 and "time of conv2d is 1.500 times as large" in text.err
-    assert "operators moved:" in text.out
-    model = opdb("compare", "resnet50", "-b", 32, "--mode", "graph", "--db", before,
-                 "--against", slower)  # fmt: skip
-    assert model.status == 0 and f"in {slower}:" in model.out
 
 
 def amount(value: float, below: float = 0.1, above: float = 0.1) -> Amount:

@@ -10,28 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from opdb.bench import calibrate as board
 from opdb.bench import session as platform
-from opdb.bench.session import Platform, Session, open_session
-from opdb.commands.doctor import time_host
-from opdb.derive.costs import host_quantities
+from opdb.bench.session import Platform
 from opdb.derive.runs import QUIET_BLOCKS
-from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.meters import NoMeter
-from opdb.predict.predictor import LEAST_CALLS, predictor_for, workloads_to_time
 from opdb.records import (
     BoardCalibration,
-    Call,
-    Cost,
-    HostCalibration,
-    HostVisit,
     MeterTest,
-    Workload,
-    this_host,
 )
-from opdb.store import Store, open_store
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.doctor.conftest import Machine, machine
@@ -161,138 +149,6 @@ def test_a_failed_test_is_exit_1_and_names_the_meter_that_is_not_used(
     assert [test["passed"] for test in found["tests"]] == [True, False, None]
     assert found["tests"][1]["bound"] == 0.02 and found["tests"][2]["value"] is None
     assert (found["board"], found["driver"], found["power_limit_w"]) == ("GPU-1", "580.1", 700.0)
-
-
-SLOWER = (1.0,) * 6 + (1.5,) * 54
-"""Blocks of a host that mostly takes 1.5 times as long as in quiet moments."""
-
-Calibrate = Callable[..., str]
-
-
-@pytest.fixture
-def calibrate(tmp_path: Path, opdb: Opdb) -> Calibrate:
-    """Let a host be calibrated that takes `factor` times as long as that of resnet18's board."""
-    path = published.copy_to(tmp_path / "opdb.sqlite")
-
-    def save(factor: float, host: str = this_host().id) -> str:
-        with open_store(str(path)) as store:
-            [workload] = store.workloads("resnet50", batch_size=1, dtype="float32")
-            predictor = predictor_for(store)
-            [other] = store.workloads("resnet18", batch_size=1, dtype="float32")
-            board = predictor.answer(other, "eager").prediction.board
-            costs = predictor.costs_on(board, list(workload.occurrences()))
-            store.save_host_calibration(slower(workload, costs, factor, host))
-            return board
-
-    return save
-
-
-def slower(workload: Workload, costs: dict[str, Cost], factor: float, host: str) -> HostCalibration:
-    """A calibration in which each call takes so many times as long as it cost, in quiet moments."""
-    calls = {(call.configuration.key, call.form) for call in workload.calls}
-    times_s = {(key, form): costs[key].host_time_s[form].mean * factor for key, form in calls}
-    return replace(
-        samples.host_calibration(),
-        host=host,
-        board=replace(samples.host_calibration().board, uuid=next(iter(costs.values())).board),
-        workloads=(workload.key,),
-        calls=tuple(
-            HostVisit("", "", key, form, "t", tuple(time_s * each for each in SLOWER))
-            for (key, form), time_s in times_s.items()
-        ),
-    )
-
-
-ASKED = "predict", "resnet18", "-b", 1, "--mode"
-
-
-def test_a_pass_that_waits_is_told_as_this_host_issues_it(opdb: Opdb, calibrate: Calibrate) -> None:
-    before = opdb.read(*ASKED, "eager")
-    assert before["on_host"] is None and "on this host" not in opdb(*ASKED, "eager").out
-    calibrate(2.0)
-    after = opdb.read(*ASKED, "eager")
-    found = after.pop("on_host")
-    assert after == {name: value for name, value in before.items() if name != "on_host"}
-    assert found["factor"] == pytest.approx(2.0, rel=1e-3)
-    assert found["calibrated_at"] == "2026-11-20T14:00:00Z"
-    assert found["time_s"] == pytest.approx(2 * before["time_s"], rel=1e-3)
-    said = opdb(*ASKED, "eager").out
-    assert "on this host, which takes 2.00 times as long as that board's: " in said
-
-
-@pytest.mark.parametrize(
-    ("asked", "host"),
-    [
-        ((*ASKED, "graph"), None),
-        (("predict", "resnet18", "-b", 128, "--mode", "eager"), None),  # waits for the device
-        ((*ASKED, "eager"), "another"),
-    ],
-    ids=["graph", "device-bound", "another host"],
-)
-def test_nothing_is_said_of_passes_that_do_not_wait_and_of_other_hosts(
-    opdb: Opdb, calibrate: Calibrate, asked: tuple[object, ...], host: str | None
-) -> None:
-    calibrate(2.0, *([host] if host else []))
-    assert opdb.read(*asked)["on_host"] is None
-
-
-def test_a_board_without_the_timed_calls_has_no_factor(opdb: Opdb, calibrate: Calibrate) -> None:
-    board = calibrate(2.0)
-    with open_store(str(published.database())) as store:
-        others = [each for each in predictor_for(store).boards if each != board]
-        [workload] = store.workloads("resnet50", batch_size=1, dtype="float32")
-        called = {c.key for c in workload.occurrences()}
-        bare = next(b for b in others if not called & store.costs(b).keys())
-    found = opdb.read(*ASKED, "eager", "--board", bare)
-    assert found["board"] == bare and found["on_host"] is None
-
-
-# timed
-
-
-@pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Session:
-    """A campaign on a GPU whose calls this processor runs."""
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    there = Platform("cpu", samples.DEVICE, samples.campaign().board, this_host(), {"torch": "2"})
-    return open_session(there, NoMeter("a test"))
-
-
-def small(store: Store) -> Workload:
-    """Store a workload of small calls whose host times one board has, of 10 µs each."""
-    calls = [Call(samples.RELU, "function"), Call(samples.ADD, "function")] * (LEAST_CALLS // 2)
-    workload = replace(samples.workload(batch_size=1), calls=tuple(calls), unsupported={})
-    store.save_workload(workload)
-    store.save_campaign(samples.campaign())
-    took = replace(samples.cost().host_time_s["module"], mean=1e-5)
-    costs = [
-        replace(
-            samples.cost(each),
-            setting=relevant_setting(each.kind, DEFAULT_SETTINGS),
-            host_time_s={"function": took},
-        )
-        for each in (samples.RELU, samples.ADD)
-    ]
-    store.replace_costs("GPU-1", costs)
-    return workload
-
-
-def test_the_calls_of_a_stored_model_are_timed(tmp_path: Path, session: Session) -> None:
-    told: list[str] = []
-    with open_store(str(tmp_path / "small.sqlite")) as store:
-        workload = small(store)
-        assert workloads_to_time(store) == [workload]
-        costs = store.costs("GPU-1")
-        assert time_host(store, session, told.append) == ["tiny"]
-        saved = store.host_calibration(this_host().id)
-        assert store.costs("GPU-1") == costs and not store.host_visits()
-    assert told == ["timing how long this host takes to issue tiny, some seconds"]
-    assert saved is not None and saved.workloads == (workload.key,)
-    assert {(each.configuration, each.form) for each in saved.calls} == {
-        (each.key, "function") for each in (samples.RELU, samples.ADD)
-    }
-    took_s = [each["function"].mean for each in host_quantities(saved.calls).values()]
-    assert len(took_s) == 2 and min(took_s) > 0
 
 
 @pytest.fixture

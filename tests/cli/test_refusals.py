@@ -28,7 +28,7 @@ harvest resnet81                        | unknown model 'resnet81'
 predict nobody/nothing                  | nothing is downloaded from a hub
 predict -b 1 2                          | no model is named
 show deadbeef                           | no configuration has a key that begins with 'deadbeef'
-compare                                 | no model is named, nor another database
+compare                                 | Missing argument 'MODEL
 fx models/mine.py:build                 | there is no file models/mine.py
 fx tests.harvest.test_graphs:failing    | fails under dynamo: ValueError: half way
 modes --stored alexnt                   | did you mean 'alexnet'? (of those measured on nvid
@@ -123,9 +123,6 @@ roofline resnet50 -b 7 --no-harvest     | resnet50 was not harvested for batch 7
 roofline resnet50 --board x             | unknown board 'x'
 roofline resnet18 --counters            | no hardware counter saw anything of resnet18 on nvidia-h
 compare resnet50 --board c1e7,ffff      | unknown board 'ffff'
-compare resnet50 --against copy.sqlite --device nvidia-h20      | unknown device 'nvidia-h20'
-compare --against none.sqlite           | there is none
-compare --against small.sqlite --device nvidia-h200 --db other.sqlite   | holds nothing of
 modes --stored alexnet --batch-sizes 7  | no run of that on nvidia-h200
 modes --stored --device nvidia-x        | unknown device 'nvidia-x'
 validate --mode graph --db harvested.sqlite     | holds no measurements; run opdb bench

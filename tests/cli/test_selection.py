@@ -17,7 +17,7 @@ from opdb.spec import (
 from opdb.summary import (
     load_summary,
     request_for,
-    summaries_in,
+    summary_files,
 )
 from tests.cli.conftest import Opdb
 from tests.paths import ROOT
@@ -163,7 +163,7 @@ def test_a_variant_gives_one_kind_of_input(tmp_path: Path) -> None:
     ],
 )
 def test_every_summary_file_of_the_project_is_valid(folder: str, some: set[str]) -> None:
-    paths = summaries_in(ROOT / "measurements" / folder)
+    paths = summary_files(str(ROOT / "measurements" / folder))
     assert some <= {path.stem for path in paths}
     for path in paths:
         found = load_summary(path)

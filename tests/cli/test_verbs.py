@@ -67,7 +67,7 @@ def test_a_verb_answers_as_its_command_does(
 
 
 REFUSED: list[tuple[Verb, str]] = [
-    (lambda db: api.compare(db=db), "no model is named"),
+    (lambda db: api.compare(db=db), "both sides are the same"),
     (lambda db: api.harvest("no_such_model", db=db), "unknown model 'no_such_model'"),
     (lambda db: api.load("no_such_set", db=db), "no_such_set"),
     (lambda db: api.bench(batch_size=2, db=db), "add --model NAME"),
@@ -139,7 +139,7 @@ def test_a_result_is_a_table_in_a_notebook_and_a_frame_where_pandas_is(
     assert html.startswith("<p>resnet50, batch 32 float32, eager, on NVIDIA H200")
     assert html.count("<tr>") == 7 and "<td>energy</td>" in html
     pytest.importorskip("pandas")
-    frame = api.compare("resnet50", batch_sizes=(32,), db=published).to_frame()
+    frame = api.compare("resnet50", batch_sizes=(32, 1), db=published).to_frame()
     assert frame["coverage.time"][0] == found.prediction.coverage_time
 
 

@@ -16,7 +16,6 @@ from opdb.predict.generation import (
     Ladder,
     between,
     between_steps,
-    gathers_experts,
     in_part_between,
     rung_weights,
     step_weights,
@@ -64,29 +63,6 @@ def test_a_total_is_each_pass_as_often_as_it_runs() -> None:
     )
     dark = replace(step, energy_j=None, energy_interval_j=None)
     assert total([(1.0, energy_of(first)), (9.0, energy_of(dark))]) is None
-
-
-EXPERTS = {"shape": [8, 64, 32], "dtype": "float32", "role": "weight"}
-ONE_EXPERT = {**EXPERTS, "shape": [64, 32]}
-NO_WEIGHT = {"shape": [8, 64, 32], "dtype": "float32"}
-CHOSEN = {"shape": [5], "dtype": "int64"}
-
-
-@pytest.mark.parametrize(
-    ("call", "gathers"),
-    [
-        (Configuration("getitem", {}, {"input": EXPERTS, "index": [CHOSEN]}), True),
-        (Configuration("index_select", {}, {"input": EXPERTS, "index": [CHOSEN]}), False),
-        (Configuration("getitem", {}, {"input": NO_WEIGHT, "index": [CHOSEN]}), False),
-        (Configuration("getitem", {}, {"input": ONE_EXPERT, "index": [CHOSEN]}), False),
-        (Configuration("getitem", {}, {"input": EXPERTS, "index": 3}), False),
-        (Configuration("getitem", {}, {"input": EXPERTS}), False),
-    ],
-)
-def test_experts_are_gathered_by_a_row_of_indices_of_their_weights(
-    call: Configuration, gathers: bool
-) -> None:
-    assert gathers_experts(call) == gathers
 
 
 RUNGS = [(b, n) for b in (1, 8, 64) for n in (512, 2048, 8192)]

@@ -13,7 +13,6 @@ from opdb.derive.costs import host_quantities
 from opdb.derive.quiet import (
     BLOCK_S,
     QUIET_SHARE,
-    host_factor,
     host_slowdown,
     is_settled,
     quiet_time_s,
@@ -159,30 +158,3 @@ def test_most_calls_decide_each_by_the_median_of_its_times() -> None:
     assert is_settled(skewed, made[:2])
     other_form = [replace(visit, form="function") for visit in moments(made, 5.0)]
     assert is_settled([*moments(made, 1.0), *other_form], made)
-
-
-A, B, C, D = (("key-" + name, "module") for name in "abcd")
-PASSES = {A: 10, B: 1}, {C: 1, D: 4}
-HERE_S = {A: 3e-6, B: 9e-6, C: 8e-6, D: 8e-6}
-
-
-def test_a_factor_weighs_calls_by_how_often_a_pass_makes_them() -> None:
-    there_s = {A: 2e-6, B: 1e-6}
-    found = host_factor(HERE_S, there_s, PASSES)  # type: ignore[arg-type]
-    assert found == pytest.approx((30 + 9) / (20 + 1))
-
-
-@pytest.mark.parametrize(
-    ("there_s", "factor"),
-    [
-        ({C: 4e-6, D: 4e-6}, 2.0),
-        ({D: 4e-6}, 2.0),  # four fifths of its pass
-        ({A: 1e-6, C: 4e-6, D: 4e-6}, 2.0),  # a has 30 of 39 µs: too little of its pass
-        ({A: 1e-6, B: 9e-6, C: 4e-6, D: 4e-6}, (39 + 40) / (19 + 20)),
-    ],
-)
-def test_a_factor_rests_on_passes_that_are_known_nearly_whole(
-    there_s: dict[tuple[str, str], float], factor: float
-) -> None:
-    found = host_factor(HERE_S, there_s, PASSES)  # type: ignore[arg-type]
-    assert found == pytest.approx(factor)

@@ -16,7 +16,6 @@ from pathlib import Path
 from opdb.estimates.estimator import Learned, Process, from_document, to_document
 from opdb.grid import load_grids, steps
 from opdb.records import Configuration
-from opdb.significance import load_significance
 from opdb.store import open_store
 from opdb.store.fields import read_json
 from opdb.store.opening import FILE, MANIFEST, SAMPLES, write_manifest
@@ -24,7 +23,7 @@ from opdb.store.sets import merge, opened
 from opdb.studies.annotate import Index, KernelIndex, find_energies, read_profile
 from opdb.studies.roofline.counters import read_report
 from opdb.studies.train.rows import load_matrix
-from opdb.summary import load_summary, mark_processed
+from opdb.summary import load_significance, load_summary, mark_processed
 from tests.counters.test_report import RAW
 from tests.grid.test_file import GOOD as GRID
 from tests.hostile import cells
@@ -127,8 +126,7 @@ variants:
 
 _SIGNIFICANT = """\
 target: 0.95  # of each model
-least_share: 0
-always: [conv2d, 4f0c1a2b]
+always: [conv2d, relu]
 never: [dropout]
 """
 

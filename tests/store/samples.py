@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from opdb.estimates.estimator import FORMAT
 from opdb.records import (
     AfterOthers,
@@ -16,7 +14,6 @@ from opdb.records import (
     Cost,
     Device,
     Host,
-    HostCalibration,
     HostVisit,
     Json,
     KernelCounts,
@@ -111,21 +108,6 @@ def board_calibration(identity: str = "calibration-1") -> BoardCalibration:
         facts={"sample_period_s": 0.0204, "copy_bytes_per_s": None},
         tests=(MeterTest("square wave", True, 0.004, 0.02, "samples follow a part-time load"),),
         notes=("no copy rate: no memory left",),
-    )
-
-
-def host_calibration(
-    identity: str = "host-calibration-1", measured_at: str = "2026-11-20T14:00:00Z"
-) -> HostCalibration:
-    call = HostVisit("", "", CONV.key, "module", measured_at, (1.25e-5, 1.3e-5, 2.0001e-5))
-    return HostCalibration(
-        id=identity,
-        host=HOST.id,
-        board=Board("GPU-1", DEVICE.slug),
-        measured_at=measured_at,
-        environment={"torch": "2.15.0", "cudnn": None},
-        workloads=(workload().key,),
-        calls=(call, replace(call, configuration=ADD.key, form="function")),
     )
 
 

@@ -237,7 +237,8 @@ def run(
         workloads: list[Workload] = []
         for name in dict.fromkeys(models):
             with kept(errors, name):
-                stored = find_workload(store, name, said, chosen, harvest=not no_harvest)
+                request, asked = request_for(name, said), [name, *said.as_arguments()]
+                stored = find_workload(store, request, chosen, asked, harvest=not no_harvest)
                 for line in lookup_notes(stored, store.location):
                     note(line, quiet=out.quiet)
                 workloads.append(stored.in_mode(chosen))

@@ -15,8 +15,8 @@ from typing import Any
 from transformers import AutoConfig
 
 from opdb.models import names
-from opdb.models.sources import FAMILIES, SOURCES, family_names
-from opdb.models.transformers import SOURCES as OF_TRANSFORMERS
+from opdb.models.catalogue import version_of
+from opdb.models.sources import family_of, torchvision_names
 from opdb.models.transformers import model_types
 
 FILE = Path(__file__).parents[1] / "opdb" / "models" / "names.json"
@@ -24,13 +24,13 @@ FILE = Path(__file__).parents[1] / "opdb" / "models" / "names.json"
 
 def listed() -> dict[str, Any]:
     """Return the names of both packages, and the images that models of transformers take."""
-    families = {name: family for family in FAMILIES for name in family_names(family)}
+    families = {name: family_of(name) for name in torchvision_names()}
     types = sorted({*names("transformers"), *model_types()} & {*model_types()})
     sides = {name: side for name in types if (side := _image_side(name)) is not None}
     return {
-        "torchvision": {"version": SOURCES["torchvision"].version(""), "models": families},
+        "torchvision": {"version": version_of("torchvision"), "models": families},
         "transformers": {
-            "version": OF_TRANSFORMERS["transformers"].version(""),
+            "version": version_of("transformers"),
             "image_sides": sides,
             "models": dict.fromkeys(types, "model type"),
         },

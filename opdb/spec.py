@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal, cast, get_args
@@ -73,34 +73,11 @@ class Option:
 
     @property
     def allowed_text(self) -> str:
-        return {
-            "name": "a model's name",
-            "text": "null (random) or the name of published weights",
-            "word": f"one of {', '.join(self.allowed)}, or null",
-            "count": "a whole number of 1 or more",
-            "number": "a number of 0 or more",
-            "size": "one input's shape without the batch, such as [3, 224, 224], or null",
-            "mapping": "a mapping of args and kwargs, or null",
-            "switch": "true or false",
-        }[self.kind]
+        return _KINDS[self.kind][0].format(", ".join(self.allowed))
 
     def allows(self, value: object) -> bool:
         """Return whether a value, other than None, is one of the allowed."""
-        if self.kind == "word":
-            return value in self.allowed
-        if self.kind == "count":
-            return is_count(value)
-        if self.kind == "number":
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                return False
-            return 0 <= value < math.inf
-        if self.kind == "size":
-            return isinstance(value, list | tuple) and bool(value) and all(map(is_count, value))
-        if self.kind == "mapping":
-            return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-        if self.kind == "switch":
-            return isinstance(value, bool)
-        return isinstance(value, str) and (self.kind == "text" or bool(value))
+        return value in self.allowed if self.kind == "word" else _KINDS[self.kind][1](value)
 
     def parse(self, value: object) -> object:
         """Return a value that was given in Python or on the command line, checked.
@@ -132,6 +109,31 @@ def is_import_path(name: str) -> bool:
 
 def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63
+
+
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "name": ("a model's name", lambda value: isinstance(value, str) and bool(value)),
+    "text": (
+        "null (random) or the name of published weights",
+        lambda value: isinstance(value, str),
+    ),
+    "word": ("one of {}, or null", lambda value: isinstance(value, str)),
+    "count": ("a whole number of 1 or more", is_count),
+    "number": (
+        "a number of 0 or more",
+        lambda value: type(value) in (int, float) and 0 <= value < math.inf,
+    ),
+    "size": (
+        "one input's shape without the batch, such as [3, 224, 224], or null",
+        lambda value: isinstance(value, list | tuple) and bool(value) and all(map(is_count, value)),
+    ),
+    "mapping": (
+        "a mapping of args and kwargs, or null",
+        lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
+    ),
+    "switch": ("true or false", lambda value: isinstance(value, bool)),
+}
+"""What an option of each kind may be: in words, and as a function that tells."""
 
 
 def _option(kind: Any, help: str = "", metavar: str = "", **more: Any) -> Any:
@@ -302,7 +304,7 @@ class ModelSpec:
         sized = self.input_size or self.inputs is not None or self.phase in GENERATION_PHASES
         for name, meant, value in (
             ("dtype", named, published_dtype(self.name) or "float32"),
-            ("memory_format", named, MEMORY_FORMATS[0]),
+            ("memory_format", True, MEMORY_FORMATS[0]),
             ("batch_size", named or sized, 1),
             ("phase", True, PHASES[0]),
             ("optimizer", True, OPTIMIZERS[0]),
@@ -396,9 +398,7 @@ class ModelSpec:
         self.check_dtype()
         if self.input_size is not None and self.inputs is not None:
             raise InputError(f"{self.name!r} has both an input size and inputs; give one of them")
-        for wrong, said in self._generation_faults():
-            if wrong:
-                raise InputError(f"{self.name!r}: {said}")
+        self._check_phase()
 
     def check_dtype(self) -> None:
         """Check that autocast and a quantization suit the dtype, as far as that is known."""
@@ -409,52 +409,39 @@ class ModelSpec:
             if given is not None and self.dtype not in (None, dtype):
                 raise InputError(f"{self.name!r} in {self.dtype}: {why}; add --dtype {dtype}")
 
-    def _generation_faults(self) -> Iterator[tuple[bool, str]]:
-        """Yield what may contradict a prefill, a decoding step or a generation, and whether so."""
-        found, size = self.generation, self.input_size
-        decodes, generates = self.phase == "decode", self.phase == "generate"
-        if found is None:
-            for name in OF_GENERATION:
-                what = name.replace("_", " ").removeprefix("max ")
-                only = f"{what}: only prefill and decode have one, and generate"
-                yield getattr(self, name) is not None, only
-            return
-        yield self.autocast is not None, f"{self.phase} under autocast; give a dtype instead"
-        yield self.inputs is not None, f"{self.phase} has inputs of its own; leave them out"
-        new = self.max_new_tokens is not None
-        yield new and not generates, "new tokens: only the phase generate has any"
-        sized = self.cache_length is not None
-        yield sized and generates, "generate of transformers allocates its cache by itself"
-        yield (
-            self.context is not None and not decodes,
-            f"a {self.phase} begins with an empty cache: no context",
-        )
-        yield decodes and self.filled < 1, "a decoding step needs a context of 1 or more"
-        yield decodes and size is not None, "a decoding step takes one token: no input size"
-        yield (
-            size is not None and len(size) != 1,
-            f"input size {list(size or ())}; a prompt is one number",
-        )
-        dynamic = found["cache"] == "dynamic"
-        yield sized and dynamic, "a dynamic cache grows: it has no cache length"
-        needed = self.filled + self.new_tokens
-        yield (
-            self.cache_length is not None and self.cache_length < needed,
-            f"a cache of {self.cache_length} positions is too short: the pass needs {needed}",
-        )
-
-
-def _named(name: str, option: Option) -> Option:
-    return replace(
-        option,
-        name=name,
-        key=name if option.key == "" else option.key,
-        flag=option.flag or "--" + name.replace("_", "-"),
-    )
+    def _check_phase(self) -> None:
+        """Check that the phase takes all that is given, and that a cache has room for the pass."""
+        for name in (*_OF_PASS, *OF_GENERATION):
+            if getattr(self, name) is not None and name not in _TAKEN[self.phase]:
+                taking = [phase for phase in PHASES if name in _TAKEN[phase]]
+                raise InputError(
+                    f"{self.name!r}: phase {self.phase} takes no {name.replace('_', ' ')}: only "
+                    f"{', '.join(taking)}"
+                )
+        size, length, needed = self.input_size, self.cache_length, self.filled + self.new_tokens
+        for wrong, said in (
+            (
+                self.phase in GENERATION_PHASES and size is not None and len(size) != 1,
+                f"input size {list(size or ())}; a prompt is one number",
+            ),
+            (self.phase == "decode" and not self.filled, "phase decode needs a context"),
+            (length and self.cache == "dynamic", "a dynamic cache grows: it has no cache length"),
+            (
+                length is not None and length < needed,
+                f"a cache of {length} positions is too short: the pass needs {needed}",
+            ),
+        ):
+            if wrong:
+                raise InputError(f"{self.name!r}: {said}")
 
 
 OPTIONS: Mapping[str, Option] = {
-    each.name: _named(each.name, each.metadata["option"])
+    each.name: replace(
+        option := each.metadata["option"],
+        name=each.name,
+        key=each.name if option.key == "" else option.key,
+        flag=option.flag or "--" + each.name.replace("_", "-"),
+    )
     for each in fields(ModelSpec)
     if each.metadata
 }
@@ -464,6 +451,16 @@ COMMAND_LINE = {name: option for name, option in OPTIONS.items() if option.help}
 """Those that are options of the command line, and keywords in Python."""
 
 OF_GENERATION = tuple(n for n, option in OPTIONS.items() if option.data == "generation")
+_OF_PASS = ("autocast", "inputs", "input_size")
+_GENERATED = ("cache", "experts", "imbalance", "quantize")
+_TAKEN: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("inference", "training"), _OF_PASS),
+    "prefill": (*_GENERATED, "input_size", "cache_length"),
+    "decode": (*_GENERATED, "context", "cache_length"),
+    "generate": (*_GENERATED, "input_size", "max_new_tokens"),
+}
+"""What each phase takes, of the options that not all of them do."""
+
 OF_STEP = ("autocast", *(n for n, option in OPTIONS.items() if option.data == "training"))
 
 _IDENTIFYING = ("source", *(name for name in COMMAND_LINE if name != "allow_code"))
@@ -513,27 +510,18 @@ def size_of(what: Workload | ModelSpec) -> tuple[int, ...] | None:
     return tuple(shape if listed else shape[1:]) if isinstance(shape, list) else None
 
 
-def training_of(what: Workload | ModelSpec) -> Json | None:
-    """Return how a training step is made, as data; None of an inference."""
-    return what.training if isinstance(what, ModelSpec) else what.inputs.get("training")
-
-
-def generation_of(what: Workload | ModelSpec) -> Json | None:
-    """Return which cache a prefill or a decoding step has, as data; None of other passes."""
-    return what.generation if isinstance(what, ModelSpec) else what.inputs.get("generation")
-
-
 def _values(what: Workload | ModelSpec) -> dict[str, Json]:
     """Return what tells workloads apart, by the names of `ModelSpec`."""
-    data = {"training": training_of(what) or {}, "generation": generation_of(what) or {}}
+    size, entries = size_of(what), ("training", "generation")
+    if isinstance(what, ModelSpec):
+        data = {entry: getattr(what, entry) or {} for entry in entries}
+    else:
+        data = {entry: what.inputs.get(entry) or {} for entry in entries}
     found: dict[str, Json] = {}
     for name in _IDENTIFYING:
         entry = OPTIONS[name].data
-        if name == "input_size":
-            found[name] = None if (size := size_of(what)) is None else list(size)
-        else:
-            found[name] = data[entry].get(name) if entry else getattr(what, name)
-    return found
+        found[name] = data[entry].get(name) if entry else getattr(what, name, None)
+    return {**found, "input_size": None if size is None else list(size)}
 
 
 def identity(workload: Workload) -> dict[str, Json]:

@@ -37,6 +37,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
         *("operators", "operators.call", "operators.encoding", "studies", "workers"),
     ),
     "triton": ("algorithms",),
+    "timm": ("models",),
     "torchvision": ("models", "operators", "bench"),
     "PIL": ("bench",),
     "transformers": ("models",),

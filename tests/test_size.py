@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 22_920, "lines": 43_410, "files": 131},
+    "core": {"statements": 22_623, "lines": 43_018, "files": 128},
     "studies": {"statements": 4_265, "lines": 7_862, "files": 20},
     "tests": {"lines": 32_000, "files": 267},
     "benchmarks": {"lines": 2_486, "files": 10},

@@ -58,9 +58,8 @@ from opdb.errors import (
 )
 from opdb.memory import Memory, memory_of
 from opdb.models import LoadedModel, load
-from opdb.models.construction import ANY_FAILURE
+from opdb.models.construction import ANY_FAILURE, Loss, calibrate_batch_norms
 from opdb.models.inputs import numbers, tensors
-from opdb.models.steps import Loss, calibrate_batch_norms
 from opdb.operators import dtype_of, make_optimizer
 from opdb.processes import DiedError, done_apart
 from opdb.progress import Display, Progress

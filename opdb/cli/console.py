@@ -29,6 +29,7 @@ from typing import Annotated, Any, TextIO, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from opdb.distribution import install
 from opdb.errors import OpdbError, unforeseen
 from opdb.files import write_file
 from opdb.processes import stop
@@ -262,9 +263,8 @@ def _told(error: Exception, arguments: Sequence[str]) -> int:
         note(f"{usage if context else ''}Error: {error.format_message()}")
         return OpdbError.exit_status
     if isinstance(error, ModuleNotFoundError) and error.name in TORCH:
-        from opdb.models import missing_library
-
-        said = str(missing_library(error, "for this"))
+        needed = f"this needs the Python package {error.name!r}, and it is not installed"
+        said = f"{needed}: {install()}"
     elif not isinstance(error, OpdbError | OSError):
         said = unforeseen(error)
     if "--debug" in arguments:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from opdb.bench import plan as bench_plan
     from opdb.bench import run as bench_run
     from opdb.harvest import passes
-    from opdb.models import sources
     from opdb.plan import loop, survey
     from opdb.predict import predictor
     from opdb.store import opening
@@ -31,7 +30,6 @@ __all__ = [
     "passes",
     "predictor",
     "session",
-    "sources",
     "store",
     "survey",
     "visit",
@@ -41,7 +39,6 @@ __all__ = [
 _ROOMS = {
     "bench": ("calibrate", "driver", "harvests", "host", "model", "session", "visit"),
     "harvest": ("passes",),
-    "models": ("sources",),
     "plan": ("loop", "survey"),
     "predict": ("predictor",),
     "store": ("opening",),

@@ -402,7 +402,7 @@ def run(
         typer.Argument(
             metavar="PATH",
             help="Folders of summary files, summary files, model names, or patterns of names "
-            "such as 'resnet*' or 'torchvision.classification:*'.",
+            "such as 'resnet*' or 'torchvision:*'.",
         ),
     ],
     asked: BuildOptions = BuildOptions(),

@@ -162,7 +162,7 @@ def harvest(
                         where = platform.torch_device, platform.device.slug
                         one = compile_into(store, request, one, *where, anew=anew)
                     stored.append(one)
-                    notes += harvest_notes(one.found)
+                    notes += harvest_notes(one)
                 shown.done()
             if file is not None and len(stored) - before == len(requests):
                 mark(file, store.path, notes.append)
@@ -215,23 +215,13 @@ def requested(
 def _matching(pattern: str) -> list[ModelSpec]:
     """Return requests for the models of a source that a pattern matches: `torchvision:resnet*`.
 
-    Without a source all are looked through; `torchvision.classification:` is one family.
+    Without a source all are looked through.
     """
     source, colon, rest = pattern.rpartition(":")
-    source, _, family = source.partition(".")
-    valid = _family(source, family) if family else names(source if colon else None)
-    found = [name for name in valid if fnmatchcase(name, rest)]
+    found = [name for name in names(source if colon else None) if fnmatchcase(name, rest)]
     if not found:
         raise InputError(f"no model's name matches {pattern!r}")
     return [ModelSpec(name, source=source if colon else None) for name in found]
-
-
-def _family(source: str, family: str) -> Sequence[str]:
-    families = ("classification", "segmentation", "video", "detection", "optical_flow")
-    if source != "torchvision" or family not in families:
-        valid = [f"torchvision.{each}" for each in families]
-        raise UnknownNameError("family", f"{source}.{family}", valid)
-    return lazy.sources.family_names(family)
 
 
 def run(

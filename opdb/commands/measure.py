@@ -29,7 +29,6 @@ from opdb.spec import (
     identity,
     parse_mode,
     times,
-    training_of,
     workload_columns,
 )
 from opdb.summary import requests_named
@@ -292,7 +291,7 @@ TRAININGS: Table[MeasuredRun] = Table(
     Column("input_size", _input_size),
     *_named(_facts, "precision"),
     Column("memory_format", lambda one: one.workload.memory_format),
-    *_named(lambda one: training_of(one.workload) or {}, "optimizer", "accumulation"),
+    *_named(lambda one: one.workload.inputs.get("training") or {}, "optimizer", "accumulation"),
     *_named(_facts, "data"),
     Column("deterministic", lambda one: bool(one.run.setting.get("deterministic"))),
     Column("cudnn_benchmark", lambda one: bool(one.run.setting.get("cudnn_benchmark"))),

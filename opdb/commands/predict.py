@@ -40,8 +40,8 @@ from opdb.errors import CannotMeasureError, CheckError, InputError, OpdbError, k
 from opdb.harvest.finding import (
     database_option,
     find_workload,
+    harvest_notes,
     located,
-    lookup_notes,
     other_sizes,
     sizes_of_pass,
 )
@@ -612,7 +612,7 @@ class Asking:
             return self.predictor.answer(between[0], mode, *between[1:])
         request, harvest = question.request, not self._conditions.no_harvest
         found = find_workload(store, request, mode, question.arguments, harvest=harvest)
-        for line in lookup_notes(found, store.location):
+        for line in harvest_notes(found, store.location):
             self._tell(line)
         return self.predictor.answer(found.in_mode(mode), mode, board)
 
@@ -650,13 +650,13 @@ class Asking:
     def _layers(self, question: Question, answer: lazy.predictor.Answer) -> Layers:
         prediction, workload = answer.prediction, answer.prediction.workload
         check_layered(prediction)
-        found = located(workload, question.request)
-        if found.harvest_s is not None:
+        calls, harvest_s = located(workload, question.request)
+        if harvest_s is not None:
             self._tell(
                 f"{workload.name}, {describe(workload)}: which modules make its calls is not "
-                f"stored, harvested now ({show_duration(found.harvest_s)})"
+                f"stored, harvested now ({show_duration(harvest_s)})"
             )
-        return layers(prediction, found.calls)
+        return layers(prediction, calls)
 
 
 def run(

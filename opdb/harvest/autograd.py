@@ -75,7 +75,6 @@ class _Output:
 
     @property
     def described(self) -> Json:
-        """The gradient's spec, with the zeros among its values."""
         zeros = min(round(1 - self.nonzero, 2), _MOST_ZEROS)
         if self.gradient is None or zeros < _FEW_ZEROS:
             return self.gradient
@@ -95,14 +94,13 @@ class _GraphPart:
     place: int | None = None
 
     def nonzero(self) -> float:
-        """Return the share of its outputs' gradients, taken together, that is not zero."""
         elements = sum(output.elements for output in self.outputs)
         nonzero = sum(output.nonzero * output.elements for output in self.outputs)
         return nonzero / elements if elements else 1.0
 
 
 class BackwardWatch:
-    """Watches backward passes: knows the owner of every node, and records what runs.
+    """Watches a pass and its backward pass: knows the owner of every node, and records what runs.
 
     `runs` says that one is under way. What is found is added to `calls` and counted in
     `unsupported`; within `aside` the harvest records nothing of what it computes itself.
@@ -131,7 +129,7 @@ class BackwardWatch:
         waiting = [t.grad_fn for t in outputs]
         while waiting:
             node = waiting.pop()
-            if node is None or node in self._parts or _accumulates(node):
+            if node is None or node in self._parts or node.name().endswith("AccumulateGrad"):
                 continue
             self._parts[node] = part
             found.add(node)
@@ -145,7 +143,8 @@ class BackwardWatch:
                     if t.grad_fn in found:
                         views = _down_to_the_change(t.grad_fn, found)
                         usual = layout_of(torch.empty_like(t.detach()))
-                        handed = _contiguous(t) if views else None
+                        whole = torch.empty(t.shape, dtype=t.dtype, device="meta")
+                        handed = _spec(whole) if views else None
                         part.outputs.append(
                             _Output(t.grad_fn, t.output_nr, usual, t.numel(), handed)
                         )
@@ -167,16 +166,8 @@ class BackwardWatch:
             assert part.place is not None
             path = self._calls[part.place].path
             self._calls[part.place] = Call(self._configuration(part), "function", path)
-        self.forget()
-
-    def forget(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._hooks.clear()
-        self._parts.clear()
-        self._given.clear()
-        self._nonzero.clear()
-        self._sums.clear()
 
     def call_aten(self, operator: Any, args: Any) -> None:
         """Write down an operator that computes, before it does; one in a call's node is the call's.
@@ -242,7 +233,8 @@ class BackwardWatch:
             for gradient, (target, number) in zip(gradients, node.next_functions, strict=False):
                 if gradient is None or target is None:
                     continue
-                self._add_nonzero(target, number, share)
+                held = self._nonzero.get((target, number), 0.0)
+                self._nonzero[target, number] = min(1.0, held + share)
                 # the engine adds, in this order, to what it holds for a node already
                 givers = self._given.setdefault((target, number), set())
                 if givers:
@@ -264,10 +256,6 @@ class BackwardWatch:
             return 1.0
         configuration = self._calls[part.call].configuration
         return KINDS[configuration.kind].nonzero_share(configuration, part.nonzero())
-
-    def _add_nonzero(self, target: Any, number: int, share: float) -> None:
-        held = self._nonzero.get((target, number), 0.0)
-        self._nonzero[target, number] = min(1.0, held + share)
 
     def _add_copies(self, changes: bool) -> None:
         """Write down what a node beside the call has copied.
@@ -339,14 +327,6 @@ def _spec(tensor: Tensor) -> Json:
         return Encoder(TensorNotes()).encode(tensor)
 
 
-def _contiguous(tensor: Tensor) -> Json:
-    return _spec(torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"))
-
-
-def _accumulates(node: Any) -> bool:
-    return bool(node.name().endswith("AccumulateGrad"))
-
-
 def _changes_a_view(node: Any) -> bool:
     return bool(node.name().endswith(_CHANGES_A_VIEW))
 
@@ -371,9 +351,7 @@ def _is_changed(tensor: Tensor) -> bool:
     Under a dispatch mode it never does, and outside it does, so that follows from how many hold
     the gradient here.
     """
-    count = getattr(torch._C, "_storage_Use_Count", None)
-    if count is None:
-        return True
+    count = torch._C._storage_Use_Count
     with torch._C.DisableTorchFunction():
         fresh, held = torch.UntypedStorage(1), tensor.untyped_storage()
     return bool(count(held._cdata) <= count(fresh._cdata) + 1)  # and the tensor's own

@@ -6,20 +6,26 @@ module imports no torch: only a harvest does, and a look at what a model takes.
 
 from __future__ import annotations
 
+import hashlib
+import os
+import platform
 import shlex
+import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from opdb.errors import DatabaseError, InputError, OpdbError, kept
 from opdb.growth import stands_for
-from opdb.models import checked, missing_library
-from opdb.models.catalogue import is_usual, source_of, unknown_hint, unknown_model
+from opdb.models import checked
+from opdb.models.catalogue import is_usual, sources_of, unknown_hint, unknown_model
 from opdb.progress import Progress
 from opdb.records import COMPILED_MODES, Call, Harvest, Json, Mode, Stored, Workload
-from opdb.spec import ModelSpec, describe, generation_of, is_import_path, size_of, training_of
+from opdb.spec import ModelSpec, describe, is_import_path, size_of
 from opdb.summary import mark_processed
 from opdb.units import show
 
@@ -66,15 +72,15 @@ def find_or_harvest(
 
     Raises:
         DatabaseError: the database cannot be read, or not be written where it must be.
-        OpdbError: torch, with which models are harvested, is not installed.
+        ModuleNotFoundError: torch, with which models are harvested, is not installed.
     """
     shown = shown or Progress()
     answers: dict[str, Stored | OpdbError] = {}
     for request in {repr(request): request for request in requests}.values():
         shown.doing(f"{request.name} {describe(request)}")
         answer = _answer(store, request, policy)
-        if isinstance(answer, Stored) and answer.harvest_s is not None:
-            note_harvest(shown.note, answer.found)
+        for line in harvest_notes(answer) if isinstance(answer, Stored) else ():
+            shown.note(line)
         answers[repr(request)] = answer
         shown.done()
     return answers
@@ -96,56 +102,38 @@ def workload_of(store: Store, request: ModelSpec, policy: HarvestPolicy = READ) 
 
 
 def _answer(store: Store, request: ModelSpec, policy: HarvestPolicy) -> Stored | OpdbError:
-    """Return what one request means, or why that is not known."""
-    found = _known(store, request, policy)
-    if isinstance(found, OpdbError):
-        return found
-    if found is not None:
+    errors: list[OpdbError] = []
+    with kept(errors, repr(request.name), DatabaseError):
+        found = _known(store, request, policy)
+        if found is None:
+            from opdb.harvest.passes import harvest_in_both
+
+            started_s = time.monotonic()
+            harvested = harvest_in_both(request)
+            return _saved(store, request, harvested, time.monotonic() - started_s, policy)
         if policy.accept != "stored" and not policy.swept:
             store.ask_for(found.workload)
         return Stored(found)
-    started_s = time.monotonic()
-    errors: list[OpdbError] = []
-    with kept(errors, repr(request.name)):
-        harvested = _harvested(request)
-    if not errors:
-        return _saved(store, request, harvested, time.monotonic() - started_s, policy)
-    # Where a model of one's own cannot be harvested, what is stored of it serves.
-    own = _of_own_inputs(store, request) if policy.accept == "stored" else None
-    return errors[0] if own is None else Stored(_with_captured(store, own))
+    return errors[0]
 
 
-def _known(store: Store, request: ModelSpec, policy: HarvestPolicy) -> Harvest | OpdbError | None:
+def _known(store: Store, request: ModelSpec, policy: HarvestPolicy) -> Harvest | None:
     """Return what is known of a request without a harvest; None where one is needed."""
-    try:
-        if policy.accept == "nothing":
-            return None
-        if policy.accept == "same code":
-            return standing(store, request)
-        if (found := stored_workload(store, request)) is not None:
-            return _with_captured(store, found)
-        unknown = request.source is None and source_of(request.name) is None
-        if not unknown and policy.harvest:
-            return None
-        if (own := _of_own_inputs(store, request)) is not None:
-            return _with_captured(store, own)
-        if unknown:
-            return _unknown(store, request)
-        return NotHarvestedError(_unharvested(store, request))
-    except DatabaseError:
-        raise
-    except OpdbError as error:
-        return error
-
-
-def _with_captured(store: Store, workload: Workload) -> Harvest:
-    return Harvest(workload, store.captured(workload))
+    if policy.accept == "nothing":
+        return None
+    if policy.accept == "same code":
+        return standing(store, request)
+    if (stored := stored_workload(store, request)) is not None:
+        return Harvest(stored, store.captured(stored))
+    if request.source is None and not sources_of(request.name):
+        raise _unknown(store, request)
+    if not policy.harvest:
+        raise NotHarvestedError(_unharvested(store, request))
+    return None
 
 
 def standing(store: Store, request: ModelSpec) -> Harvest | None:
     """Return what is stored of a request where a harvest would find just that, else None."""
-    from opdb.harvest.digest import fingerprint
-
     known = fingerprint(request)
     found = None if known is None else store.harvested(known)
     return None if found is None else Harvest(*found, fingerprint=known)
@@ -180,7 +168,6 @@ def compile_into(
         CannotMeasureError: this version of torch does not show what inductor makes.
     """
     from opdb.compiled.groups import harvest_compiled
-    from opdb.harvest.digest import fingerprint
 
     known = fingerprint(request)
     found = None if anew or known is None else store.harvested(known, compiled_for=slug)
@@ -261,16 +248,15 @@ def stored_workload(store: Store, request: ModelSpec) -> Workload | None:
         if possible:
             return possible[0]  # one token: nothing else tells them apart
         sizes = sizes_of_pass(request)
-        return _first(
-            [each for each in other_sizes(store.workloads, request) if stands_for(each, sizes)]
-        )
+        steps = other_sizes(store.workloads, request)
+        return next((each for each in steps if stands_for(each, sizes)), None)
     if request.inputs is not None:
         return _of_inputs(possible, request)
     if request.input_size is not None:
-        return _first([each for each in possible if size_of(each) == tuple(request.input_size)])
+        return next((each for each in possible if size_of(each) == tuple(request.input_size)), None)
     usual = [(each, is_usual(each.source, each.name, size_of(each))) for each in possible]
     if known := [each for each, is_so in usual if is_so]:
-        return _first(known)
+        return known[0]
     if unsure := [each for each, is_so in usual if is_so is None]:
         return _of_inputs(unsure, request)
     return None
@@ -281,9 +267,9 @@ def _alike(store: Store, request: ModelSpec) -> list[Workload]:
     return [
         each
         for each in _named(store.workloads, request)
-        if training_of(each) == request.training
+        if each.inputs.get("training") == request.training
         and each.autocast == request.autocast
-        and generation_of(each) == request.generation
+        and each.inputs.get("generation") == request.generation
     ]
 
 
@@ -332,24 +318,6 @@ def _but_lengths(generation: Json) -> Json:
     return {n: value for n, value in generation.items() if n not in ("context", "cache_length")}
 
 
-def _of_own_inputs(store: Store, request: ModelSpec) -> Workload | None:
-    """Return the one workload that contradicts nothing requested, of a model that nobody else has.
-
-    It is one's own, whose code may say what its inputs are, the batch among them; or one that no
-    source knows, but the database does.
-    """
-    if request.inputs is not None:
-        return None
-    if source_of(request.name) not in (None, "python"):
-        return None
-    size = request.input_size
-    own = [each for each in _alike(store, request) if size is None or size_of(each) == tuple(size)]
-    of_batch = [each for each in own if request.batch_size in (None, each.batch_size)]
-    if request.batch_size == 1 and not is_import_path(request.name):  # as where none is said
-        of_batch = of_batch or own
-    return of_batch[0] if len(of_batch) == 1 else None
-
-
 def _of_inputs(possible: Sequence[Workload], request: ModelSpec) -> Workload | None:
     """Return the one that takes just the inputs that the model would be given here.
 
@@ -375,11 +343,7 @@ def _of_inputs(possible: Sequence[Workload], request: ModelSpec) -> Workload | N
             f"--input-size or --batch-size: which it takes unless told cannot be said here: {error}"
         ) from error
     given = {**inputs, "training": None}
-    return _first([each for each in possible if {**each.inputs, "training": None} == given])
-
-
-def _first(found: Sequence[Workload]) -> Workload | None:
-    return found[0] if found else None
+    return next((each for each in possible if {**each.inputs, "training": None} == given), None)
 
 
 def _unknown(store: Store, request: ModelSpec) -> InputError:
@@ -388,7 +352,7 @@ def _unknown(store: Store, request: ModelSpec) -> InputError:
     if request.name in stored:
         return InputError(
             f"{_unharvested(store, request)}; unknown model {request.name!r} in the packages "
-            f"installed here {unknown_hint(request.name)}"
+            f"installed here {unknown_hint()}"
         )
     return unknown_model(request.name, stored)
 
@@ -400,11 +364,22 @@ def _unharvested(store: Store, request: ModelSpec) -> str:
     return f"{request.name} was not harvested for {describe(request, usual_size=True)}{only}"
 
 
-def harvest_notes(found: Harvest) -> list[str]:
-    """Return in words what is unusual about a workload just harvested."""
-    workload = found.workload
-    name = f"{workload.name} {describe(workload)}"
-    notes = [f"{name}: {note}" for note in found.notes]
+def harvest_notes(stored: Stored, location: str | None = None) -> list[str]:
+    """Return in words what is unusual about a workload just harvested.
+
+    With the `location` of the database, also that it was harvested.
+    """
+    if stored.harvest_s is None:
+        return []
+    found, workload = stored.found, stored.workload
+    name, notes = f"{workload.name}, {describe(workload)}", []
+    if location is not None:
+        saved = (
+            f"stored in {location}" if stored.unsaved is None else f"not stored: {stored.unsaved}"
+        )
+        took = show(stored.harvest_s, "s")
+        notes.append(f"{name}: not in the database, harvested now ({took}), {saved}")
+    notes += [f"{name}: {note}" for note in found.notes]
     if found.failure is not None:
         notes.append(
             f"{name} asks whether it is being captured in a CUDA graph, and what it calls then is "
@@ -414,52 +389,83 @@ def harvest_notes(found: Harvest) -> list[str]:
     return notes
 
 
-def note_harvest(note: Callable[[str], None], found: Harvest) -> None:
-    """Note what is unusual about a workload just harvested: see `harvest_notes`."""
-    for line in harvest_notes(found):
-        note(line)
+def located(workload: Workload, request: ModelSpec) -> tuple[Sequence[Call], float | None]:
+    """Return a workload's calls with their modules' paths, and the seconds that a harvest took.
 
-
-def lookup_notes(found: Stored, location: str) -> list[str]:
-    """Return in words what was harvested just now; `location` is the database's."""
-    if found.harvest_s is None:
-        return []
-    kept = f"stored in {location}" if found.unsaved is None else f"not stored: {found.unsaved}"
-    workload, took = found.workload, show(found.harvest_s, "s")
-    return [
-        f"{workload.name}, {describe(workload)}: not in the database, harvested now ({took}), "
-        f"{kept}",
-        *harvest_notes(found.found),
-    ]
-
-
-def _harvested(request: ModelSpec) -> Harvest:
-    try:
-        from opdb.harvest.passes import harvest_in_both
-    except ModuleNotFoundError as error:
-        raise missing_library(error, f"to harvest {request.name!r}") from error
-    return harvest_in_both(request)
-
-
-# Which modules make a workload's calls: recorded by a harvest, not stored with what is published.
-
-
-@dataclass(frozen=True)
-class Located:
-    """Calls with their modules' paths; `harvest_s` is what harvesting them anew took, if that."""
-
-    calls: Sequence[Call]
-    harvest_s: float | None = None
-
-
-def located(workload: Workload, request: ModelSpec) -> Located:
-    """Return a workload's calls with their modules' paths, harvested anew where it has none.
-
-    Nobody says that these are the same calls: whoever joins them to what is stored compares them.
+    What is published has no paths, so it is harvested anew. Nobody says that these are the same
+    calls: whoever joins them to what is stored compares them.
     """
     if all(call.path is not None for call in workload.calls):
-        return Located(workload.calls)
+        return workload.calls, None
+    from opdb.harvest.passes import harvest_in_both
+
     started_s = time.monotonic()
-    found = _harvested(checked(request))
+    found = harvest_in_both(checked(request))
     here = found.captured if workload.captured and found.captured else found.workload
-    return Located(here.calls, time.monotonic() - started_s)
+    return here.calls, time.monotonic() - started_s
+
+
+# One digest of all that a harvest depends on: with the same digest, it finds the same calls.
+
+_OWN = Path(__file__).parents[1]
+_INSTALLED = {"site-packages", "dist-packages"}
+
+_RUN = ("__main__", "__mp_main__")
+"""Names of the program that asks: the second is the same module, where multiprocessing was
+imported."""
+
+_READ = (
+    *("ACCELERATE_", "AOT", "ATEN_", "CUTLASS", "ENABLE_", "FLASH_", "HF_", "INDUCTOR", "PYTORCH"),
+    *("TENSORIFY_", "TORCH", "TRANSFORMERS_", "TRITON_", "USE_", "XLA_"),
+)
+"""Prefixes of the environment variables that configure torch, transformers and Triton."""
+
+_NOT_READ = ("CACHE", "TOKEN")
+"""Parts of the names of variables that say where files are, or who asks; torch sets some."""
+
+
+def fingerprint(request: ModelSpec) -> str | None:
+    """Return the SHA-256 (hex) of a request and of the code that would be harvested, as it is here.
+
+    The code is Python, opdb, and every distribution that is installed, by its version. Environment
+    variables that configure it, and whether there is a GPU, count too. None where that is not all:
+    a model from an import path may change at any time, and so may modules that were imported from
+    elsewhere than where packages are installed, such as those of a checkout.
+
+    Raises:
+        InputError: the request is not valid.
+    """
+    import torch
+
+    valid = checked(request)
+    if is_import_path(valid.name) or not _is_installed():
+        return None
+    variables = sorted(
+        (name, value)
+        for name, value in os.environ.items()
+        if name.startswith(_READ) and not any(part in name for part in _NOT_READ)
+    )
+    parts = (valid, _code(), variables, torch.cuda.is_available())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _is_installed() -> bool:
+    """Whether every module that was imported until now is Python's, opdb's, or was installed."""
+    roots = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), str(_OWN)}
+    folders = tuple(root + os.sep for root in roots)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if name in _RUN or not isinstance(file, str) or not file.endswith((".py", ".pyc")):
+            continue
+        if not (file.startswith(folders) or _INSTALLED.intersection(Path(file).parts)):
+            return False
+    return True
+
+
+@cache
+def _code() -> str:
+    """Return what identifies the code there is: opdb's text, the version of all else."""
+    own = b"".join(file.read_bytes() for file in sorted(_OWN.rglob("*.py")))
+    packages = (Path(folder).glob("*.*-info") for folder in sys.path)
+    installed = sorted(each.name for found in packages for each in found)
+    return repr((hashlib.sha256(own).hexdigest(), sys.version, platform.machine(), installed))

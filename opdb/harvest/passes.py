@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.lazy import LazyModuleMixin
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from opdb.capturing import answering
 from opdb.errors import InputError, OpdbError, UnsupportedError
 from opdb.harvest.autograd import BackwardWatch
-from opdb.harvest.digest import fingerprint
+from opdb.harvest.finding import fingerprint
 from opdb.harvest.recorder import LiveMemory, Recorder
 from opdb.models import LoadedModel, load
-from opdb.models.construction import ANY_FAILURE, ModelFailureError, bytes_of, check_fits, one_line
+from opdb.models.construction import (
+    ANY_FAILURE,
+    Loss,
+    ModelFailureError,
+    bytes_of,
+    calibrate_batch_norms,
+    check_fits,
+    one_line,
+)
 from opdb.models.inputs import seeded, tensors
-from opdb.models.meta import autocast_refused
-from opdb.models.steps import Loss, calibrate_batch_norms
+from opdb.models.meta import autocast_refused, dynamo_deferred
 from opdb.operators import describe_update
 from opdb.records import Call, Harvest, Json, Workload
 from opdb.spec import ModelSpec
@@ -38,7 +44,7 @@ def harvest(request: ModelSpec) -> Workload:
     """Return the workload of a model: its operator calls in order, found without its weights.
 
     The pass runs on the meta device, with values for indices and masks (see
-    `opdb.models.known.KnownValues`); a model that asks for others (`.item()`, shapes that depend on
+    `opdb.models.meta.KnownValues`); a model that asks for others (`.item()`, shapes that depend on
     data) runs on the CPU instead, with inputs of the declared value classes, and is told that it
     runs on a GPU.
 
@@ -47,9 +53,10 @@ def harvest(request: ModelSpec) -> Workload:
         UnsupportedError: the model enters autocast by itself, or autocast is asked for of a model
             that asks for values: what it casts on a GPU is known on meta alone.
     """
-    return _first_pass(request).workload
+    return _first_pass(request)[1]
 
 
+@dynamo_deferred()
 def harvest_in_both(request: ModelSpec) -> Harvest:
     """Return the workload of a model, and what it calls while a CUDA graph captures it.
 
@@ -59,36 +66,25 @@ def harvest_in_both(request: ModelSpec) -> Harvest:
     Raises:
         InputError, UnsupportedError: as `harvest` does, of the first pass.
     """
-    first = _first_pass(request)
-    workload = first.workload
+    device, workload, asked, notes = _first_pass(request)
     # What is found on the CPU depends on how it rounds, too.
-    known = fingerprint(request) if first.device == "meta" else None
-    if not first.asked or request.training is not None or request.phase == "generate":
-        return Harvest(workload, fingerprint=known, notes=first.notes)
+    known = fingerprint(request) if device == "meta" else None
+    alone = Harvest(workload, fingerprint=known, notes=notes)
+    if not asked or request.training is not None or request.phase == "generate":
+        return alone
     try:
         # Loaded anew: the first pass may have left something in the model.
-        captured = _passed(request, first.device, capturing=True).workload
+        captured, *_ = _passed(request, device, capturing=True)
     except (OpdbError, MemoryError) as error:
-        failure = str(error) or type(error).__name__
-        return Harvest(workload, failure=failure, notes=first.notes)
-    if (captured.calls, captured.unsupported) == (workload.calls, workload.unsupported):
-        return Harvest(workload, fingerprint=known, notes=first.notes)
-    return Harvest(workload, captured, fingerprint=known, notes=first.notes)
+        return Harvest(workload, failure=str(error) or type(error).__name__, notes=notes)
+    same = (captured.calls, captured.unsupported) == (workload.calls, workload.unsupported)
+    return alone if same else replace(alone, captured=captured)
 
 
-@dataclass(frozen=True)
-class _Pass:
-    """The result of one pass, where it ran, and whether the model asked if it is being captured."""
-
-    workload: Workload
-    device: str
-    asked: bool
-    notes: tuple[str, ...] = ()
-
-
-def _first_pass(request: ModelSpec) -> _Pass:
+def _first_pass(request: ModelSpec) -> tuple[str, Workload, bool, tuple[str, ...]]:
+    """Return where the pass ran, what it called, if it asked whether it is captured, and notes."""
     try:
-        return _passed(request, "meta")
+        return "meta", *_passed(request, "meta")
     except ModelFailureError as on_meta:
         # Any failure may come from missing values: only the CPU shows whether that was the reason.
         check_fits(on_meta)
@@ -98,13 +94,15 @@ def _first_pass(request: ModelSpec) -> _Pass:
                 f"does not run on meta: {on_meta}"
             ) from on_meta
         try:
-            return _passed(request, "cpu")
+            return "cpu", *_passed(request, "cpu")
         except (MemoryError, RuntimeError) as error:  # there is no room for its inputs
             said = f"{on_meta}; on the CPU it fails too: {one_line(error)}"
             raise ModelFailureError(said) from error
 
 
-def _passed(request: ModelSpec, device: str, *, capturing: bool = False) -> _Pass:
+def _passed(
+    request: ModelSpec, device: str, *, capturing: bool = False
+) -> tuple[Workload, bool, tuple[str, ...]]:
     """Record a pass on meta, or on the CPU as on a GPU, its batch norms as in a measured run."""
     training = request.training
     loaded = load(request, device=device)
@@ -139,7 +137,7 @@ def _passed(request: ModelSpec, device: str, *, capturing: bool = False) -> _Pas
         )
     found = recorder.into(frame)
     found = replace(found, calls=tuple(_filled(found.calls, request.imbalance)))
-    return _Pass(found, device, recorder.asked, tuple(notes))
+    return found, recorder.asked, tuple(notes)
 
 
 def _filled(calls: Iterable[Call], imbalance: float | None) -> Iterator[Call]:
@@ -178,9 +176,8 @@ def record(
         UnsupportedError: the model enters autocast by itself, or returns an iterator.
     """
     recorder = recorder_type(loaded.module)
-    recorder.autocast = autocast
+    recorder.autocast.name = autocast
     recorder.declare(loaded)
-    modes = {module: module.training for module in loaded.module.modules()}
 
     def watch() -> None:
         recorder.memory = LiveMemory(loaded, before)
@@ -198,9 +195,6 @@ def record(
 
     try:
         with torch.set_grad_enabled(training is not None):
-            if _is_lazy(loaded.module):  # the first call replaces classes and makes parameters
-                loaded.module(*loaded.args, **loaded.kwargs)
-                recorder.know_weights()
             before = held(loaded.module)
             watch()
             if differ(before, held(loaded.module)):
@@ -215,9 +209,6 @@ def record(
             f"the last call was {recorder.last()}",
             weights_bytes=bytes_of({*loaded.module.parameters(), *loaded.module.buffers()}),
         ) from error
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
     return recorder
 
 
@@ -227,12 +218,6 @@ def _check_done(name: str, output: object) -> None:
             f"{name!r} returns a {type(output).__name__}: what it computes runs after its pass; "
             "let it return a list"
         )
-
-
-def _is_lazy(module: nn.Module) -> bool:
-    return any(
-        isinstance(m, LazyModuleMixin) and m.has_uninitialized_params() for m in module.modules()
-    )
 
 
 # One training step, watched: forward pass, loss, backward pass, optimizer step.
@@ -248,15 +233,15 @@ def train(recorder: Recorder, loaded: LoadedModel, training: Json) -> None:
     """
     optimizer, accumulation = training["optimizer"], training["accumulation"]
     parameters = list(loaded.module.parameters())
-    backward = recorder.backward = BackwardWatch(
-        recorder.calls, recorder.unsupported, recorder.aside
-    )
     loss_of = None
     try:
         for _ in range(accumulation):
+            backward = recorder.backward = BackwardWatch(
+                recorder.calls, recorder.unsupported, recorder.aside
+            )
             outputs = loaded.module(*loaded.args, **loaded.kwargs)
             with recorder.aside():
-                loss_of = loss_of or _loss(loaded, outputs)
+                loss_of = loss_of or _loss(loaded.name, outputs)
                 if loss_of.targets is not None:
                     recorder.set_values(loss_of.targets, {"range": [0, loss_of.classes]})
             loss = loss_of(outputs)
@@ -273,11 +258,11 @@ def train(recorder: Recorder, loaded: LoadedModel, training: Json) -> None:
             parameter.grad = None
 
 
-def _loss(loaded: LoadedModel, outputs: Any) -> Loss:
+def _loss(name: str, outputs: Any) -> Loss:
     try:
         return Loss.of(outputs)
     except InputError as error:
-        raise InputError(f"{loaded.name!r} {error}") from error
+        raise InputError(f"{name!r} {error}") from error
 
 
 # Objects that a pass leaves in a model: a table of positions, a cache that the first call fills.
@@ -336,9 +321,7 @@ class ToldGpu(TorchFunctionMode):
     ) -> Any:
         if func in _ANSWERS:
             return _ANSWERS[func]
-        args, kwargs = pytree.tree_map_only(torch.device, _kept_here, (args, kwargs or {}))
+        args, kwargs = pytree.tree_map_only(
+            torch.device, lambda at: _CPU if at.type == _GPU.type else at, (args, kwargs or {})
+        )
         return func(*args, **kwargs)
-
-
-def _kept_here(device: torch.device) -> torch.device:
-    return _CPU if device.type == _GPU.type else device

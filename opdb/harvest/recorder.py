@@ -30,17 +30,18 @@ from opdb.errors import InputError, UnsupportedError
 from opdb.harvest.autograd import BackwardWatch
 from opdb.kinds import KINDS
 from opdb.models import LoadedModel
-from opdb.models.inputs import dtype_of, specs, stored, tensors
-from opdb.models.known import KnownValues, Run, with_index_known
+from opdb.models.inputs import specs, stored, tensors
 from opdb.models.meta import (
-    CastingKernels,
-    Convolutions,
-    attention_on_meta,
+    Autocast,
+    KnownValues,
+    Run,
+    attended,
+    attending,
     fused_attention_on_meta,
-    is_one_kernel,
-    laid_out_as_on_device,
-    on_meta,
+    has_fused_kernel,
     recurrent_on_meta,
+    trained_attention,
+    with_index_known,
 )
 from opdb.operators import (
     TensorNotes,
@@ -78,11 +79,11 @@ class LiveMemory:
         self._live: dict[int, int] = {}
         self._changes: list[tuple[int, int]] = []
         self._made = 0
-        self._is_aside = False
+        self.is_aside = False
         self._gradients: set[int] = set()
 
     def saw(self, output: Any) -> None:
-        if self._is_aside:
+        if self.is_aside:
             return
         for cdata, memory in storages(_outputs(output)).items():
             if cdata in self._live or cdata in self._weights or cdata in self._inputs:
@@ -97,21 +98,11 @@ class LiveMemory:
             del self._live[cdata]
         self._changes.append((number, -nbytes))
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Take no note of what a device does in one kernel, until the block ends."""
-        before, self._is_aside = self._is_aside, True
-        try:
-            yield
-        finally:
-            self._is_aside = before
-
     def saw_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         given = [p.grad for p in parameters if p.grad is not None]
         self._gradients |= {self._live[c] for c in storages(given) if c in self._live}
 
     def seen(self) -> PassMemory:
-        """Return what the pass took."""
         live = peak = activations = most_activations = gradients = 0
         for number, change in self._changes:
             live += change
@@ -160,7 +151,7 @@ def _outputs(output: Any) -> list[Tensor]:
 
 def storages(found: Iterable[Tensor]) -> dict[int, torch.UntypedStorage]:
     """Return the memory of tensors by its address, each once; that of some kinds is unknown."""
-    plain = (t for t in found if not nn.parameter.is_lazy(t) and not is_wrapped(t))
+    plain = (t for t in found if not is_wrapped(t))
     dense = (part for t in plain for part in stored(t) if part.layout == torch.strided)
     memories = (part.untyped_storage() for part in dense)
     return {memory._cdata: memory for memory in memories}
@@ -187,19 +178,17 @@ _ALLOCATIONS = frozenset(
 class Recorder(TensorNotes):
     """Records the calls of one pass, and what is known of the tensors in it.
 
-    `active` is the index of the operator call that runs now, None between operators. `backward`
-    watches the backward pass of a training step, and is None where there is none. `autocast` is the
-    dtype that autocast casts to (None: there is none); only a pass on meta shows what it casts.
-    `asked` says whether the model asked if a CUDA graph is being captured. `memory` tracks what is
-    live, where that is wanted. `mapped` says that a function runs now which torch.vmap maps.
+    `covered` says that an operator call runs now. `backward` watches the backward pass of a
+    training step, and is None where there is none. With `autocast` a pass on meta casts as it would
+    on a GPU. `asked` says whether the model asked if a CUDA graph is being captured. `memory`
+    tracks what is live, where that is wanted. `mapped` says that a function runs now which
+    torch.vmap maps.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.calls: list[Call] = []
         self.containers = 0
-        self.foreign_leaves: Counter[str] = Counter()
         self.unsupported: Counter[str] = Counter()
-        self.active: int | None = None
         self.covered = False
         self.mapped = False
         self._ran: set[bool] = set()
@@ -208,8 +197,7 @@ class Recorder(TensorNotes):
         self.asked = False
         self.backward: BackwardWatch | None = None
         self.memory: LiveMemory | None = None
-        self.autocast: str | None = None
-        self.has_cast = False
+        self.autocast = Autocast(None, self._in_backward)
         self._last: tuple[object, str] = (model, "")
         self._inside = ""
         self._outer: list[str] = []
@@ -227,18 +215,16 @@ class Recorder(TensorNotes):
 
     def forget(self) -> None:
         """Forget the calls of a pass before another; what is known of tensors is kept."""
-        for found in (self.calls, self.foreign_leaves, self.unsupported):
-            found.clear()
+        self.calls.clear()
+        self.unsupported.clear()
         self.containers = 0
         self.know_weights()
 
     def into(self, workload: Workload) -> Workload:
-        """Return a workload with what was recorded."""
         return replace(
             workload,
             calls=tuple(self.calls),
             containers=self.containers,
-            foreign_leaves=dict(self.foreign_leaves),
             unsupported=dict(self.unsupported),
             memory=None if self.memory is None else self.memory.seen(),
         )
@@ -246,7 +232,6 @@ class Recorder(TensorNotes):
     # -- what describers ask of tensors ------------------------------------------------------
 
     def values(self, tensor: torch.Tensor) -> Json | None:
-        """Return the value class of a tensor, None for normal."""
         return self._values.get(tensor)
 
     def is_weight(self, tensor: torch.Tensor) -> bool:
@@ -275,10 +260,9 @@ class Recorder(TensorNotes):
 
     def set_values(self, tensor: torch.Tensor, values: Json | None) -> None:
         """Note the value class of a tensor, None for normal."""
+        self._values.pop(tensor, None)
         if values is not None:
             self._values[tensor] = values
-        elif tensor in self._values:
-            del self._values[tensor]
 
     # -- what the pass shows -----------------------------------------------------------------
 
@@ -304,15 +288,12 @@ class Recorder(TensorNotes):
             self._described = self._described_by(describe_module, module, args, {})
             # A call that lacks arguments has them by keyword, which no global pre-hook is shown.
             if self._described is not None or not _binds(module, args):
-                self.covered, self.active = True, len(self.calls)
-                self.has_cast = False
+                self.covered, self.autocast.has_cast = True, False
                 # With the modes off inside, the module takes the paths it takes unwatched.
-                self._unwatched = self._casting() or torch._C.DisableTorchFunction()
+                self._unwatched = self.autocast.convolutions() or torch._C.DisableTorchFunction()
                 self._unwatched.__enter__()
                 return
         self.containers += 1
-        if next(module.children(), None) is None:
-            self.foreign_leaves[type(module).__name__] += 1
         self._outer.append(self._inside)
         self._inside = path
 
@@ -331,8 +312,7 @@ class Recorder(TensorNotes):
         elif not self.covered:
             self._inside = self._outer.pop()
         else:
-            self._unwatched.__exit__(None, None, None)
-            self.covered, self.active = False, None
+            self.end()
             if output is None:
                 return
             described = self._described
@@ -343,7 +323,7 @@ class Recorder(TensorNotes):
             self._note(described, "module", args, output)
 
     def end(self) -> None:
-        """Watch functions again, where the pass was broken off inside an operator."""
+        """Watch functions again, also where the pass was broken off inside an operator."""
         if self._unwatched is not None and self.covered:
             self._unwatched.__exit__(None, None, None)
             self.covered = False
@@ -351,7 +331,6 @@ class Recorder(TensorNotes):
     def _described_by(
         self, describe: Callable[..., Configuration], called: Any, args: Any, kwargs: Any
     ) -> Configuration | None:
-        """Describe a call; None where the registry cannot."""
         try:
             return describe(called, args, kwargs, self)
         except UnsupportedError:
@@ -360,9 +339,10 @@ class Recorder(TensorNotes):
     def call_function(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         self._last = function, self._inside
         configuration = self._described_by(describe_function, function, args, kwargs)
+        attention = attending(function, args, kwargs)
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            output = attention_on_meta(function, args, kwargs, self._attended)
+            output = attention and trained_attention(attention, self.autocast.attended)
             if output is None:
                 shown = self.known_values.shown(function, with_index_known(function, args))
                 output = function(*shown, **kwargs)
@@ -373,12 +353,15 @@ class Recorder(TensorNotes):
                 and all(self._on_host.get(t) for t in tensors((args, kwargs)))
             )
             self._on_host.update((made, on_host) for made in tensors(output))
-            return laid_out_as_on_device(function, args, kwargs, output)
+            return attended(output, attention) if attention else output
 
-        if self.memory is None or not is_one_kernel(function, args, kwargs):
+        if not (self.memory and attention and has_fused_kernel(attention, attention[0].dtype)):
             return self._run(configuration, run, args, kwargs)
-        with self.memory.aside():
+        self.memory.is_aside = True  # what a device does in one kernel
+        try:
             output = self._run(configuration, run, args, kwargs)
+        finally:
+            self.memory.is_aside = False
         self.memory.saw(output)
         return output
 
@@ -391,30 +374,8 @@ class Recorder(TensorNotes):
             self.mapped = False
             self._own()
 
-    def kernels(self) -> Run:
-        if self.autocast is None:
-            return on_meta
-        return CastingKernels(dtype_of(self.autocast), self._note_cast, self._is_backward)
-
-    def _casting(self) -> Convolutions | None:
-        if self.autocast is None:
-            return None
-        return Convolutions(dtype_of(self.autocast), self._note_cast)
-
-    def _note_cast(self) -> None:
-        self.has_cast = True
-
-    def _is_backward(self) -> bool:
+    def _in_backward(self) -> bool:
         return self.backward is not None and self.backward.runs
-
-    def _attended(self, given: torch.Tensor) -> torch.Tensor:
-        """Return what autocast makes of a tensor that attention is given, its mask included."""
-        if self.autocast is None or given.dtype == torch.float64 or not given.is_floating_point():
-            return given
-        dtype = dtype_of(self.autocast)
-        if given.dtype != dtype:
-            self._note_cast()
-        return given.to(dtype)
 
     def last(self) -> str:
         """Return in words which call ran last: a module with its path, or a function and where."""
@@ -442,8 +403,6 @@ class Recorder(TensorNotes):
         configuration = self._described_by(describe_function, operator, args, kwargs)
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            if isinstance(operator, HigherOrderOperator):
-                return operator(*args, **kwargs)
             return self.known_values.run(operator, args, kwargs, kernels)
 
         return self._run(configuration, run, args, kwargs, OUTSIDE)
@@ -457,7 +416,7 @@ class Recorder(TensorNotes):
         if operator is _NUMBER_OF:
             self._numbers[id(args[0])] = args[0], output
         elif operator is not _LIFT or self._last[0] is torch.from_numpy:
-            self._ran.add(isinstance(operator, HigherOrderOperator) or computes(operator))
+            self._ran.add(computes(operator))
 
     def _run(
         self,
@@ -472,13 +431,13 @@ class Recorder(TensorNotes):
         One that no operator describes counts as missing where it gives the device work: where a
         dispatcher operator in it computes, or none was seen to make the tensors that it returns.
         """
-        self.covered, self.has_cast, self._ran, self._numbers = True, False, set(), {}
-        self.active = None if configuration is None else len(self.calls)
+        self.covered, self.autocast.has_cast = True, False
+        self._ran, self._numbers = set(), {}
         try:
-            with self._casting() or nullcontext():
+            with self.autocast.convolutions() or nullcontext():
                 output = run(*args, **kwargs)
         finally:
-            self.covered, self.active = False, None
+            self.covered = False
         if self._numbers:
             configuration = self._with_numbers(configuration, args, kwargs, output)
         if configuration is None and (where or any(self._ran or [bool(tensors(output))])):
@@ -506,16 +465,15 @@ class Recorder(TensorNotes):
             if not self._on_host.get(tensor) and all(tensor.device == m.device for m in made)
         )
         for tensor in waits if found != configuration else ():
-            self.keep(describe_function(torch.Tensor.item, (tensor,), {}, self), "function", None)
+            self.keep(describe_function(torch.Tensor.item, (tensor,), {}, self), "function")
         return found
 
     def _note(
         self, configuration: Configuration | None, form: Form, args: Any, output: Any
     ) -> None:
-        """Keep a call that has returned, and note what values its outputs have."""
-        if configuration is not None and self.has_cast:
-            configuration = replace(configuration, autocast=self.autocast)
-        values = None if configuration is None else self.keep(configuration, form, output)
+        if configuration is not None and self.autocast.has_cast:
+            configuration = replace(configuration, autocast=self.autocast.name)
+        values = None if configuration is None else self.keep(configuration, form)
         if self.backward is not None:
             call = None if configuration is None else len(self.calls) - 1
             self._unowned.append((call, tensors(output) or tensors(args)[:1]))
@@ -529,20 +487,16 @@ class Recorder(TensorNotes):
         while self._unowned and self.backward is not None and not self.mapped:
             self.backward.own(*self._unowned.pop(0))
 
-    def keep(self, configuration: Configuration, form: Form, output: Any) -> Json | None:
+    def keep(self, configuration: Configuration, form: Form) -> Json | None:
         """Write a call down that has returned; returns the value class of its output."""
-        configuration, values = self._shared(configuration)
-        self.calls.append(Call(configuration, form, self._last[1]))
-        return values
-
-    def _shared(self, configuration: Configuration) -> tuple[Configuration, Json | None]:
-        """Return the one object that stands for equal configurations, and its output's values."""
         text = configuration.json
         if text not in self._known:
             kind = KINDS[configuration.kind]
             values = kind.values_rule(kind.view(configuration))
             self._known[text] = configuration, values
-        return self._known[text]
+        shared, values = self._known[text]  # one object stands for equal configurations
+        self.calls.append(Call(shared, form, self._last[1]))
+        return values
 
 
 def _name(function: Any) -> str:
@@ -640,7 +594,6 @@ class _Guard(TorchDispatchMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
-        self._kernels = recorder.kernels()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -653,24 +606,23 @@ class _Guard(TorchDispatchMode):
         return output
 
     def _called(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        recorder = self._recorder
-        if isinstance(func, HigherOrderOperator):
-            if recorder.covered:
-                return func(*args, **kwargs)
-            return recorder.call_aten(func, args, kwargs, self._kernels)
+        recorder, kernels = self._recorder, self._recorder.autocast
         if recorder.covered:
-            return recorder.known_values.run(func, args, kwargs, self._kernels)
-        if recorder.backward is not None and recorder.backward.runs:
+            return recorder.known_values.run(func, args, kwargs, kernels)
+        backward = None if isinstance(func, HigherOrderOperator) else recorder.backward
+        if backward is not None and backward.runs:
             if computes(func):
-                recorder.backward.call_aten(func, args)
+                backward.call_aten(func, args)
         elif computes(func):
-            return recorder.call_aten(func, args, kwargs, self._kernels)
+            return recorder.call_aten(func, args, kwargs, kernels)
         with recorder.aside():  # what the operator calls is no function of the model's
-            return recorder.known_values.run(func, args, kwargs, self._kernels)
+            return recorder.known_values.run(func, args, kwargs, kernels)
 
 
 def computes(operator: Any) -> bool:
     """Return whether a dispatcher operator does work: more than a view, allocation or mark."""
+    if isinstance(operator, HigherOrderOperator):
+        return True
     name = operator._schema.name
     only_views = operator.is_view or torch.Tag.inplace_view in operator.tags
     return not (only_views or name in _ALLOCATIONS or _is_mark(name))

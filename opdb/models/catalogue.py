@@ -11,16 +11,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 from opdb.checkpoints import BARE, CHECKPOINTS, checkpoint
 from opdb.distribution import install
 from opdb.errors import UnknownNameError
-from opdb.models import names
-from opdb.records import Workload
-from opdb.spec import MIXED, TOKENS, is_import_path, size_of, times
+from opdb.spec import TOKENS, is_import_path
 
 FEATURES = 784
 """What a perceptron takes."""
@@ -77,7 +75,9 @@ def of_timm() -> tuple[CatalogueModel, ...]:
     """Return the models of timm where it is installed: it is imported, which takes seconds."""
     if version_of("timm") is None:
         return ()
-    return tuple(CatalogueModel(name, "timm", "model") for name in names("timm"))
+    from timm import list_models
+
+    return tuple(CatalogueModel(f"timm:{name}", "timm", "model") for name in list_models())
 
 
 def _names_of(package: str) -> dict[str, str]:
@@ -85,9 +85,11 @@ def _names_of(package: str) -> dict[str, str]:
     if (installed := version_of(package)) is None:
         return {}
     models: dict[str, str] = _LISTED[package]["models"]
-    if installed == _LISTED[package]["version"]:
-        return {name: what.replace("_", " ") for name, what in models.items()}
-    return {name: models.get(name, "model").replace("_", " ") for name in names(package)}
+    if installed != _LISTED[package]["version"]:
+        file = "sources" if package == "torchvision" else package
+        present = import_module(f"opdb.models.{file}").NAMES[package]()
+        models = {name: models.get(name, "model") for name in present}
+    return {name: what.replace("_", " ") for name, what in models.items()}
 
 
 def version_of(package: str) -> str | None:
@@ -98,40 +100,38 @@ def version_of(package: str) -> str | None:
         return None
 
 
-def source_of(name: str) -> str | None:
-    """Return the source of a model, by how its name is written or listed; None of unknown names."""
+def sources_of(name: str) -> list[str]:
+    """Return the sources that have a model, the one that a bare name means first."""
     if ":" in name:
-        return "python" if is_import_path(name) else "timm"
-    listed = {each.name: each.source for each in reversed(catalogue())}  # the first source counts
-    if name not in listed and checkpoint(name) is None:
-        return "transformers" if listed.get(name.removesuffix(BARE)) == "transformers" else None
-    return listed.get(name, "transformers")
+        return ["python" if is_import_path(name) else "timm"]
+    found = [each.source for each in catalogue() if each.name == name]
+    body = name.removesuffix(BARE)
+    in_transformers = {each.name for each in catalogue() if each.source == "transformers"}
+    if not found and (body in in_transformers or checkpoint(name) is not None):
+        return ["transformers"]
+    return found
 
 
-def unknown_model(name: str, also: Iterable[str] = ()) -> UnknownNameError:
-    """Return the error of a name that no source has; `also` are names that are known besides."""
-    valid = {each.name for each in catalogue()}
-    return UnknownNameError("model", name, {*valid, *also}, hint=unknown_hint(name))
+def unknown_model(
+    name: str, also: Iterable[str] = (), source: str | None = None
+) -> UnknownNameError:
+    """Return the error of a name that a source lacks, or all; `also` are names known besides."""
+    valid = {each.name for each in catalogue() if source in (None, each.source)}
+    what = "model" if source is None else f"{source} model"
+    return UnknownNameError(what, name, {*valid, *also}, hint=unknown_hint())
 
 
-def unknown_hint(name: str) -> str:
+def unknown_hint() -> str:
     hints = [
         f"(more names come with {package}: {install(package if package == 'transformers' else '')})"
-        for package in not_installed()
+        for package in _LISTED
+        if version_of(package) is None
     ]
-    if "/" in name:
-        hints.append(
-            "(nothing is downloaded from a hub; opdb show models has the known checkpoints)"
-        )
-    hints.append(
+    own = (
         '(a model of your own is "package.module:callable" or "file.py:callable"; opdb show models '
-        "has all names)"
+        "has all names; nothing is downloaded from a hub)"
     )
-    return " ".join(hints)
-
-
-def not_installed() -> list[str]:
-    return [package for package in _LISTED if version_of(package) is None]
+    return " ".join([*hints, own])
 
 
 def image_size(name: str) -> tuple[int, ...] | None:
@@ -162,15 +162,3 @@ def is_usual(source: str, name: str, size: Sequence[int] | None) -> bool | None:
         known = image_size(name)
         return None if known is None else tuple(size) == known
     return None
-
-
-def asked_as(workload: Workload) -> list[str]:
-    """Return the options of a command by which a bare name means this workload of inference."""
-    said = ["--batch-size", str(workload.batch_size)]
-    said += [] if MIXED in workload.dtype else ["--dtype", workload.dtype]
-    if workload.memory_format != "contiguous":
-        said += ["--memory-format", workload.memory_format]
-    size = size_of(workload)
-    if size is not None and not is_usual(workload.source, workload.name, size):
-        said += ["--input-size", times(size)]
-    return said

@@ -6,19 +6,23 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
+import opdb
 from opdb.errors import InputError, OpdbError, said_by
-from opdb.models import Blueprint, LoadedModel, Source, sized_input
+from opdb.models import Blueprint, LoadedModel
+from opdb.models.catalogue import version_of
 from opdb.models.inputs import (
     describe,
     in_layout,
-    is_channels_last,
     is_index,
     make,
     mapped,
@@ -28,7 +32,7 @@ from opdb.models.inputs import (
     stored,
     tensors,
 )
-from opdb.models.known import LargeOnMeta
+from opdb.models.meta import LargeOnMeta
 from opdb.records import Json
 from opdb.spec import DTYPES, MEMORY_FORMATS, MIXED, ModelSpec, is_import_path
 
@@ -81,68 +85,51 @@ def _twin(param: Any) -> nn.Parameter:
     """Return the parameter's counterpart on meta: always the same one, so that ties stay ties."""
     twin: nn.Parameter | None = getattr(param, _TWIN, None)
     if twin is None:
-        if isinstance(param, nn.UninitializedParameter):
-            make: Any = nn.UninitializedParameter  # typed as the Parameter it replaces
-            made: nn.Parameter = make(param.requires_grad, "meta", param.dtype)
-        else:
-            made = nn.Parameter(param.detach().to("meta"), requires_grad=param.requires_grad)
-        twin = made
+        twin = nn.Parameter(param.detach().to("meta"), requires_grad=param.requires_grad)
         twin.__dict__.update(param.__dict__)
         setattr(param, _TWIN, twin)
     return twin
 
 
-def load_from(source: Source, request: ModelSpec, device: str) -> LoadedModel:
+def load_from(request: ModelSpec, device: str) -> LoadedModel:
     """Load a checked request from its source onto a device.
 
     Raises:
         InputError: the model cannot be built, or its inputs are not known.
     """
-    if request.weights is not None and source.no_weights:
-        raise InputError(f"{request.name!r}: weights {request.weights!r}: {source.no_weights}")
-    blueprint = _build(source, request, device)
+    source = str(request.source)
+    if request.weights is not None and source != "torchvision":
+        raise InputError(
+            f"{request.name!r}: weights {request.weights!r}: only models of torchvision take any; "
+            "leave them out"
+        )
+    blueprint = _build(request, device)
     if request.inputs is not None:
-        blueprint = replace(blueprint, inputs=request.inputs, example=None, of_batch=None)
+        blueprint = replace(blueprint, inputs=request.inputs, example=None)
     if request.generation is not None:
         from opdb.models.transformers import as_generation
 
         blueprint = as_generation(blueprint, request)
-    request, changed = _against_built(blueprint, request)
+    request, built = _against_built(blueprint, request)
     assert request.dtype and request.memory_format and request.batch_size
-    module, known = _prepared(blueprint, request, device, changed)
+    module, known = _prepared(blueprint, request, device, cast="dtype" in built)
     if request.quantize is not None:
         from opdb.models.transformers import quantize
 
         quantize(request.name, module.get_submodule("decoder"))
-    given, example = blueprint.inputs, blueprint.example
-    if given is None and example is None and request.input_size is not None:
-        given = sized_input(request.input_size)
-    with seeded(device):
-        if given is not None:
-            with _named(request):
-                data = resolve(given, request)
-            args = tuple(make(value, device) for value in data["args"])
-            kwargs = {name: make(value, device) for name, value in data["kwargs"].items()}
-        elif example is not None:
-            args, kwargs = _as_asked(blueprint, request, changed)
-            with _named(request):
-                data = {"args": [describe(v) for v in args], "kwargs": describe(kwargs)}
-            examples = dict(enumerate(tensors((args, kwargs))))
-            args, kwargs = mapped((args, kwargs), lambda tensor: tensor.to(device))
-            known += _known(examples, enumerate(tensors((args, kwargs))))
-        else:
-            raise InputError(
-                f"{request.name!r} came without example inputs; give input_size or inputs, "
-                "or let the callable return (module, args)"
-            )
+    try:
+        with seeded(device):
+            args, kwargs, data = _inputs(blueprint, request, device, known, built)
+    except InputError as error:
+        raise InputError(f"{request.name!r}: {error}") from error
     if request.generation is not None:
         data = {**data, "generation": request.generation}
-    if changed and is_import_path(request.name):
-        data = {**data, "built": changed}
+    if built and is_import_path(request.name):
+        data = {**data, "built": built}
     return LoadedModel(
         name=request.name,
-        source=source.name,
-        source_version=source.version(request.name),
+        source=source,
+        source_version=_version(source, request.name),
         module=module,
         args=args,
         kwargs=kwargs,
@@ -169,18 +156,14 @@ def _against_built(blueprint: Blueprint, request: ModelSpec) -> tuple[ModelSpec,
         t for t in blueprint.module.buffers() if t.is_floating_point()
     ]
     dtypes = dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in floating)
-    last = any(is_channels_last(t) for t in held if not nn.parameter.is_lazy(t))
-    batches = [blueprint.of_batch, *(t.size(0) for t in given if t.dim())]
-    stated = (request.batch_size if blueprint.example is None else None) or 1
-    built: dict[str, Any] = {
-        "dtype": MIXED.join(dtypes) or DTYPES[0],
-        "memory_format": MEMORY_FORMATS[last],
-        "batch_size": next(filter(None, batches), stated),
-    }
+    batch_size = request.batch_size or 1
+    if blueprint.example is not None:
+        batch_size = blueprint.batch_size or next((t.size(0) for t in given if t.dim()), 1)
+    built: dict[str, Any] = {"dtype": MIXED.join(dtypes) or DTYPES[0], "batch_size": batch_size}
     left = {name: value for name, value in built.items() if getattr(request, name) is None}
     asked = replace(request, **left)
     asked.check_dtype()
-    return asked, {name: each for name, each in built.items() if getattr(asked, name) != each}
+    return asked, {name: value for name, value in built.items() if getattr(asked, name) != value}
 
 
 def _known(
@@ -199,67 +182,94 @@ def _known(
     ]
 
 
-@contextmanager
-def _named(request: ModelSpec) -> Iterator[None]:
-    """Name the model in what is wrong with its inputs: there may be several models."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{request.name!r}: {error}") from error
+def _inputs(
+    blueprint: Blueprint,
+    request: ModelSpec,
+    device: str,
+    known: MetaValues,
+    built: Mapping[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Json]]:
+    """Return args, kwargs, and both as data; example inputs add to the values that are `known`."""
+    if blueprint.inputs is not None:
+        data = resolve(blueprint.inputs, request)
+        args = tuple(make(value, device) for value in data["args"])
+        return args, {name: make(value, device) for name, value in data["kwargs"].items()}, data
+    if blueprint.example is None:
+        raise InputError(
+            "no example inputs; give input_size or inputs, or let the callable return (module, "
+            "args)"
+        )
+
+    # The batch is that of the inputs which share its size as their first one.
+    batched = [t for t in tensors(blueprint.example) if t.shape[:1] == (built.get("batch_size"),)]
+    if "batch_size" in built and not batched:
+        raise InputError(
+            f"example inputs without a batch, not of batch {request.batch_size}; let the callable "
+            "take batch_size, or give inputs"
+        )
+
+    def asked(tensor: torch.Tensor) -> torch.Tensor:
+        if any(tensor is each for each in batched):
+            tensor = of_batch(tensor, request.batch_size or 1)
+        if not tensor.is_floating_point():
+            return tensor
+        if "dtype" in built:
+            tensor = tensor.to(getattr(torch, str(request.dtype)))
+        last = request.memory_format != MEMORY_FORMATS[0]
+        return in_layout(tensor, request.memory_format) if last else tensor
+
+    args, kwargs = mapped(blueprint.example, asked)
+    data = {"args": [describe(v) for v in args], "kwargs": describe(kwargs)}
+    examples = dict(enumerate(tensors((args, kwargs))))
+    args, kwargs = mapped((args, kwargs), lambda tensor: tensor.to(device))
+    known += _known(examples, enumerate(tensors((args, kwargs))))
+    return args, kwargs, data
 
 
-def _build(source: Source, request: ModelSpec, device: str) -> Blueprint:
-    if device != "meta":
-        return _built(source, request, device)
-    large = LargeOnMeta()
-    try:
-        with parameters_on_meta(), large:
-            return _built(source, request, device)
-    except ModelFailureError as error:
-        error.weights_bytes = large.largest_bytes
-        raise
+def _version(source: str, name: str) -> str:
+    """Return the version of what builds a model, without build suffixes; empty: not known."""
+    if source == "python":
+        package = sys.modules.get(name.partition(":")[0].partition(".")[0])
+        return str(getattr(package, "__version__", ""))
+    return opdb.__version__ if source == "builtin" else version_of(source) or ""
 
 
-def _built(source: Source, request: ModelSpec, device: str) -> Blueprint:
-    """Build a model.
+def _build(request: ModelSpec, device: str) -> Blueprint:
+    """Build a model on meta, or on the device: a GPU draws billions of weights in no time.
 
     Raises:
         ModelFailureError: its constructor fails.
+        InputError: it is not known how large all of its parameters are.
         torch.OutOfMemoryError: the GPU has no room for it.
     """
+    together = request.source in ("builtin", "torchvision", "timm", "python")
+    file = "sources" if together else request.source
+    build = import_module(f"opdb.models.{file}").SOURCES[request.source]
+    large = LargeOnMeta()
     try:
-        found = _built_on(device, source, request) if device.startswith("cuda") else None
-        if found is None:
-            with seeded(device):
-                found = source.build(request)
-        list(found.module.parameters())  # torch looks modules up by hash; one without fails here
-        return found
+        with seeded(device), ExitStack() as stack:
+            if device == "meta":
+                stack.enter_context(parameters_on_meta())
+                stack.enter_context(large)
+            elif request.source != "python":  # whose own may compute with NumPy
+                stack.enter_context(torch.device(device))
+            found: Blueprint = build(request)
+        parameters = list(found.module.parameters())  # fails for modules that have no hash
     except (OpdbError, torch.OutOfMemoryError):
         raise
     except ANY_FAILURE as error:  # a model's constructor is anyone's code and may raise anything
-        raise ModelFailureError(
-            f"{request.name!r} ({source.name}) cannot be built: {one_line(error)}"
-        ) from error
-
-
-def _built_on(device: str, source: Source, request: ModelSpec) -> Blueprint | None:
-    """Build a model on a GPU, where drawing billions of weights takes no time and no host memory.
-
-    None where its constructor fails for that, as one that computes with NumPy does; it is built on
-    the CPU then and moved.
-    """
-    try:
-        with seeded(device), torch.device(device):
-            return source.build(request)
-    except (OpdbError, torch.OutOfMemoryError):
-        raise
-    except ANY_FAILURE:  # anyone's code; what fails on the CPU too is raised there
-        return None
+        said = f"{request.name!r} ({request.source}) cannot be built: {one_line(error)}"
+        raise ModelFailureError(said, large.largest_bytes) from error
+    if any(map(nn.parameter.is_lazy, parameters)):
+        raise InputError(
+            f"{request.name!r} has lazy modules, whose sizes their first call decides: call it "
+            "once before it is returned"
+        )
+    return found
 
 
 def bytes_of(held: Iterable[torch.Tensor]) -> int:
-    """Return the bytes of parameters and buffers; those that have no size yet count none."""
-    return sum(t.nbytes for each in held if not nn.parameter.is_lazy(each) for t in stored(each))
+    return sum(t.nbytes for each in held for t in stored(each))
 
 
 def check_fits(failure: ModelFailureError) -> None:
@@ -273,27 +283,25 @@ def check_fits(failure: ModelFailureError) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception's type and what it says."""
     said = said_by(error)
     return type(error).__name__ + (f": {said}" if said else "")
 
 
 def _prepared(
-    blueprint: Blueprint, request: ModelSpec, device: str, changed: Mapping[str, Json]
+    blueprint: Blueprint, request: ModelSpec, device: str, *, cast: bool
 ) -> tuple[nn.Module, MetaValues]:
     """Return the module as it is asked for, and what is known of its buffers on meta."""
     try:
         built = dict(blueprint.module.named_buffers())
         module = _as_written(blueprint.module).to(device=device)
-        if "dtype" in changed and not blueprint.in_dtype:
+        if cast and not blueprint.in_dtype:
             # Module.to(dtype) would take complex ones too, and their imaginary part off.
             dtype = getattr(torch, str(request.dtype))
             module = module._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
-        if "memory_format" in changed:
+        if request.memory_format != MEMORY_FORMATS[0]:
             # Module.to(memory_format=...) refuses models that have both 4-d and 5-d parameters.
             for param in module.parameters():
-                if not isinstance(param, nn.UninitializedParameter):
-                    param.data = in_layout(param.data, request.memory_format)
+                param.data = in_layout(param.data, request.memory_format)
         for part in module.modules():
             # What an exported module calls depends on no mode; its own method only refuses.
             if str(getattr(vars(part).get("train"), "__module__", None)).startswith("torch.export"):
@@ -309,46 +317,104 @@ def _prepared(
         ) from error
 
 
-def _as_written(module: nn.Module) -> nn.Module:
+def _as_written(module: Any) -> nn.Module:
     """Return a module without torch.compile around it or its parts: the mode says what compiles."""
-    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
-    if eval_frame is None:  # then nothing was compiled
-        return module
-    compiled: Any = eval_frame.OptimizedModule
-    while isinstance(module, compiled):
-        module = module._orig_mod
-    for part in list(module.modules()):
+    written: nn.Module = getattr(module, "_orig_mod", module)
+    for part in written.modules():
         part._compiled_call_impl = None
         for name, child in part.named_children():
-            while isinstance(child, compiled):
-                child = child._orig_mod
-                setattr(part, name, child)
-    return module
+            setattr(part, name, getattr(child, "_orig_mod", child))
+    return written
 
 
-def _as_asked(blueprint: Blueprint, request: ModelSpec, changed: Mapping[str, Json]) -> Any:
-    """Return example inputs in the dtype, memory format and batch size that are asked for.
+# What a pass of a built model needs besides: statistics of batch norms, and a loss to train on.
 
-    The batch is that of the inputs which share its size as their first one.
 
-    Raises:
-        InputError: another batch size is asked for, and no example input has a batch.
+def calibrate_batch_norms(loaded: LoadedModel) -> None:
+    """Set batch-norm statistics by one training-mode pass, so that activations stay finite.
+
+    With random weights the default statistics (mean 0, variance 1) let activations grow layer by
+    layer until they overflow; what follows would then be measured on infinities.
     """
-    batch = None if blueprint.of_batch else changed.get("batch_size")
-    batched = [t for t in tensors(blueprint.example) if t.dim() and t.size(0) == batch]
-    if batch is not None and not (batch and batched):
-        raise InputError(
-            f"{request.name!r} returns example inputs without a batch, not of batch "
-            f"{request.batch_size}; let the callable take batch_size, or give inputs"
-        )
+    norms = [m for m in loaded.module.modules() if isinstance(m, _BatchNorm)]
+    before = [(m, m.training, m.momentum) for m in norms if m.track_running_stats]
+    if not before:
+        return
+    try:
+        for m, _, _ in before:
+            m.train()
+            m.momentum = 1.0  # takes over the statistics of this pass
+        with torch.no_grad():
+            loaded.module(*map(_twofold, loaded.args), **loaded.kwargs)
+    finally:
+        for m, training, momentum in before:
+            m.train(training)
+            m.momentum = momentum
 
-    def asked(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dim() and tensor.size(0) == batch:
-            tensor = of_batch(tensor, request.batch_size or 1)
-        if tensor.is_floating_point() and "dtype" in changed:
-            tensor = tensor.to(getattr(torch, str(request.dtype)))
-        if tensor.is_floating_point() and "memory_format" in changed:
-            tensor = in_layout(tensor, request.memory_format)
-        return tensor
 
-    return mapped(blueprint.example, asked)
+def _twofold(given: Any) -> Any:
+    """Repeat a batch of one, a tensor or a list: a single value has no statistics."""
+    first = given[0] if isinstance(given, list) and len(given) == 1 else given
+    if not isinstance(first, Tensor) or not first.is_floating_point() or first.dim() < 2:
+        return given
+    if first is not given:
+        return [first, torch.randn_like(first)] if len(first) > 1 else given
+    return torch.cat([given, torch.randn_like(given)]) if len(given) == 1 else given
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss that a training step minimises, as a function of the model's outputs.
+
+    A model's own loss is any scalar that it returns in train mode. Any other model is a
+    classifier: the classes are dimension 1 of its first output, the last one of a sequence's
+    (three dimensions). Outputs of the same shape as the first, which are auxiliary classifiers,
+    have the same `targets`.
+    """
+
+    targets: Tensor | None
+    classes: int
+
+    @classmethod
+    def of(cls, outputs: Any) -> Loss:
+        """Return the loss that fits a model's outputs; targets are drawn at random.
+
+        Raises:
+            InputError: no output can be trained on.
+        """
+        if _own(outputs):
+            return cls(None, 0)
+        logits = _logits(outputs)
+        if not logits:
+            raise InputError(
+                "cannot be trained: it returns neither a loss nor class scores that depend on its "
+                "parameters (give a callable whose module returns its loss)"
+            )
+        shape = logits[0].shape
+        classes = int(shape[-1] if len(shape) == 3 else shape[1])
+        wanted = (shape[0] * shape[1],) if len(shape) == 3 else (shape[0], *shape[2:])
+        targets = torch.randint(0, classes, wanted, device=logits[0].device)
+        return cls(targets, classes)
+
+    def __call__(self, outputs: Any) -> Tensor:
+        if self.targets is None:
+            own, *others = _own(outputs)
+            return sum(others, own)
+        terms = []
+        for logits in _logits(outputs):
+            flat = logits.flatten(0, 1) if logits.dim() == 3 else logits
+            terms.append(functional.cross_entropy(flat, self.targets))
+        return sum(terms[1:], terms[0])
+
+
+def _own(outputs: Any) -> list[Tensor]:
+    """Return the losses that a model computed itself: `loss`, or the scalars it returns."""
+    if isinstance(outputs, Mapping) and isinstance(outputs.get("loss"), Tensor):
+        return [outputs["loss"]]
+    return [t for t in tensors(outputs) if t.dim() == 0 and t.requires_grad]
+
+
+def _logits(outputs: Any) -> list[Tensor]:
+    """Return the outputs to be trained: the first that can be, and others of its shape."""
+    found = [t for t in tensors(outputs) if t.dim() > 1 and t.requires_grad]
+    return [t for t in found if t.shape == found[0].shape]

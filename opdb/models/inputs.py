@@ -55,7 +55,7 @@ def resolve(inputs: Mapping[str, Json], request: ModelSpec) -> dict[str, Json]:
     args, kwargs = inputs.get("args", []), inputs.get("kwargs", {})
     if not isinstance(args, Sequence) or isinstance(args, str) or not isinstance(kwargs, Mapping):
         raise InputError("inputs: args must be a list and kwargs an object")
-    named = {_text(name): _resolve(value, request) for name, value in kwargs.items()}
+    named = {name: _resolve(value, request) for name, value in kwargs.items()}
     return {"args": [_resolve(value, request) for value in args], "kwargs": named}
 
 
@@ -65,7 +65,7 @@ def _resolve(value: Json, request: ModelSpec) -> Json:
     if isinstance(value, Mapping):
         if set(value) == {"tuple"} and not isinstance(value["tuple"], list | tuple):
             raise InputError(f"inputs: tuple {value['tuple']!r}; give a list of what is in it")
-        return {_text(name): _resolve(item, request) for name, item in value.items()}
+        return {name: _resolve(item, request) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_resolve(item, request) for item in value]
     if not (value is None or isinstance(value, str) or _is_number(value)):
@@ -78,12 +78,6 @@ def _resolve(value: Json, request: ModelSpec) -> Json:
 
 def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _text(name: object) -> str:
-    if not isinstance(name, str):
-        raise InputError(f"inputs: name {name!r}; give text")
-    return name
 
 
 def _resolve_spec(spec: Mapping[str, Json], request: ModelSpec) -> dict[str, Json]:
@@ -108,13 +102,10 @@ def _resolve_spec(spec: Mapping[str, Json], request: ModelSpec) -> dict[str, Jso
         resolved["values"] = values
     if spec.get("layout") is not None:
         resolved["layout"] = _checked_layout(spec["layout"], len(shape))
-    elif request.memory_format != MEMORY_FORMATS[0] and _takes_formats(shape, dtype):
+    image = len(shape) in _LAST and _DTYPES[dtype].is_floating_point  # or a video
+    if "layout" not in resolved and image and request.memory_format != MEMORY_FORMATS[0]:
         resolved["layout"] = request.memory_format
     return resolved
-
-
-def _takes_formats(shape: Sequence[int], dtype: str) -> bool:
-    return len(shape) in _LAST and bool(_DTYPES[dtype].is_floating_point)  # an image, a video
 
 
 def _checked_layout(layout: Json, dimensions: int) -> Json:
@@ -131,36 +122,40 @@ def _checked_layout(layout: Json, dimensions: int) -> Json:
 
 def _checked_values(values: Json, dtype: str) -> Json:
     """Return a value class, None for the usual one, that a tensor of the dtype can have."""
-    held, is_bool = _DTYPES[dtype], dtype == "bool"
-    if held.is_floating_point and values in ("rectified", "mask"):
-        return values
-    if isinstance(values, Mapping) and len(values) == 1:
-        [(name, given)] = values.items()
-        if name == "range" and not is_bool and isinstance(given, list | tuple) and len(given) == 2:
-            low, high = given
-            if _is_finite(low) and _is_finite(high) and low < high and _holds(held, low, high):
-                return {"range": [low, high]}
-        if _is_finite(given) and 0 <= given <= 1:
-            if name == "density" and is_bool:
-                return {"density": given}
-            if name == "zeros" and not is_index(held):
-                return {"zeros": float(given)} if given else None
-    raise InputError(
-        f'inputs: values {values!r} of {dtype}; give {{"range": [low, high]}} with low < high, of '
-        'bool {"density": share of true}, of floats "rectified", "mask" or {"zeros": share}'
-    )
+    held, single = _DTYPES[dtype], isinstance(values, Mapping) and len(values) == 1
+    name, given = next(iter(values.items())) if single else (str(values), None)
+    share = _is_finite(given) and 0 <= given <= 1
+    allowed = {
+        "rectified": held.is_floating_point and not single,
+        "mask": held.is_floating_point and not single,
+        "range": _is_range(given, held),
+        "density": dtype == "bool" and share,
+        "zeros": not is_index(held) and share,
+    }
+    if not allowed.get(name):
+        raise InputError(
+            f'inputs: values {values!r} of {dtype}; give {{"range": [low, high]}} with low < high, '
+            'of bool {"density": share of true}, of floats "rectified", "mask" or {"zeros": share}'
+        )
+    if name == "zeros":
+        return {"zeros": float(given)} if given else None
+    return values
 
 
 def _is_finite(value: object) -> TypeGuard[int | float]:
     return _is_number(value) and not isinstance(value, bool)
 
 
-def _holds(dtype: torch.dtype, low: float, high: float) -> bool:
-    """Return whether a dtype has the numbers from `low` to below `high`."""
-    if not is_index(dtype):
-        return True
-    whole, held = isinstance(low, int) and isinstance(high, int), torch.iinfo(dtype)
-    return whole and held.min <= low and high - 1 <= held.max
+def _is_range(given: object, dtype: torch.dtype) -> bool:
+    """Return whether a dtype has the numbers from the first of two to below the second."""
+    if not isinstance(given, list | tuple) or len(given) != 2 or not all(map(_is_finite, given)):
+        return False
+    low, high = given
+    if low >= high or not is_index(dtype):
+        return bool(low < high)
+    if dtype is torch.bool or not (isinstance(low, int) and isinstance(high, int)):
+        return False
+    return torch.iinfo(dtype).min <= low and high - 1 <= torch.iinfo(dtype).max
 
 
 def make(value: Json, device: str) -> Any:

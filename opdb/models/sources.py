@@ -9,9 +9,8 @@ import importlib
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib import util
 from pathlib import Path
 from types import ModuleType
@@ -20,13 +19,12 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-import opdb
 from opdb.errors import InputError, UnknownNameError
-from opdb.models import Blueprint, Source, missing_library, sized_input
+from opdb.models import Blueprint, sized_input
 from opdb.models.catalogue import FAMILY_SIZES, FEATURES
 from opdb.models.construction import ANY_FAILURE, one_line
 from opdb.records import Json
-from opdb.spec import TOKENS, ModelSpec, is_import_path
+from opdb.spec import TOKENS, ModelSpec
 
 # opdb's own: small ones of the classes that torchvision lacks
 
@@ -43,7 +41,6 @@ class LSTMLanguageModel(nn.Module):
         self.head = nn.Linear(width, outputs)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return logits of shape (batch, length, outputs)."""
         states, _ = self.lstm(self.embedding(tokens))
         logits: Tensor = self.head(states)
         return logits
@@ -60,7 +57,6 @@ class TransformerClassifier(nn.Module):
         self.head = nn.Linear(width, outputs)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return logits of shape (batch, outputs)."""
         states = self.encoder(self.embedding(tokens))
         logits: Tensor = self.head(states.mean(dim=1))
         return logits
@@ -77,99 +73,71 @@ def mlp(outputs: int = 10, features: int = FEATURES, width: int = 1024) -> nn.Mo
     )
 
 
-_MODELS: dict[str, Callable[..., nn.Module]] = {
-    "lstm": LSTMLanguageModel,
-    "mlp": mlp,
-    "transformer": TransformerClassifier,
-}
-
-
-class BuiltinSource(Source):
-    name = "builtin"
-
-    def names(self) -> Sequence[str]:
-        return list(_MODELS)
-
-    def version(self, name: str) -> str:
-        return opdb.__version__
-
-    def build(self, request: ModelSpec) -> Blueprint:
-        """Build the model; an input size is the number of features, or of tokens."""
-        if request.input_size is not None and len(request.input_size) != 1:
-            size = list(request.input_size)
-            raise InputError(f"input size {size} of {request.name!r}; it takes one number")
-        if request.name == "mlp":
-            features = request.input_size[0] if request.input_size else FEATURES
-            module = mlp(features=features)
-            return Blueprint(module, inputs=sized_input((features,)))
-        length = request.input_size[0] if request.input_size else TOKENS
-        tokens: dict[str, Json] = {
-            "shape": ["batch", length],
-            "dtype": "int64",
-            "values": {"range": [0, VOCABULARY]},
-        }
-        return Blueprint(_MODELS[request.name](), inputs={"args": [tokens]})
+def builtin(request: ModelSpec) -> Blueprint:
+    """Build one of opdb's own; an input size is the number of features, or of tokens."""
+    size = request.input_size or (FEATURES if request.name == "mlp" else TOKENS,)
+    if len(size) != 1:
+        raise InputError(f"input size {list(size)} of {request.name!r}; it takes one number")
+    if request.name == "mlp":
+        return Blueprint(mlp(features=size[0]), inputs=sized_input(size))
+    tokens: dict[str, Json] = {
+        "shape": ["batch", size[0]],
+        "dtype": "int64",
+        "values": {"range": [0, VOCABULARY]},
+    }
+    build = LSTMLanguageModel if request.name == "lstm" else TransformerClassifier
+    return Blueprint(build(), inputs={"args": [tokens]})
 
 
 # torchvision's: classification, segmentation, video, detection and optical flow
 
-FAMILIES = ("classification", "segmentation", "video", "detection", "optical_flow")
+FAMILIES = ("segmentation", "video", "detection", "optical_flow")
 _FRAMES = 16
 
 
-def _package(name: str) -> Any:
+def torchvision_names() -> list[str]:
+    """Return the names of what `torchvision.models.get_model` builds, quantized ones left out."""
+    from torchvision.models import list_models
+
+    return [name for name in list_models() if not name.startswith("quantized_")]
+
+
+def family_of(name: str) -> str:
+    """Return what a model of torchvision is for: the package of `torchvision.models` it is in."""
+    from torchvision.models import get_model_builder
+
+    package = get_model_builder(name).__module__.split(".")[2]
+    return package if package in FAMILIES else "classification"
+
+
+def torchvision(request: ModelSpec) -> Blueprint:
+    """Build the model; weights are downloaded where the request names them, never otherwise."""
+    from torchvision import models
+
+    family = family_of(request.name)
+    options: dict[str, Any] = {"weights": _weights(models, request)}
+    if family in ("segmentation", "detection"):
+        options["weights_backbone"] = None
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise missing_library(error, f"for models of {name}") from error
-
-
-@cache
-def family_names(family: str) -> tuple[str, ...]:
-    models = _package("torchvision").models
-    module = models if family == "classification" else getattr(models, family)
-    return tuple(models.list_models(module=module))
-
-
-class TorchvisionSource(Source):
-    """The models that `torchvision.models.get_model` builds, quantized ones left out."""
-
-    name = "torchvision"
-    no_weights = ""
-
-    def names(self) -> Sequence[str]:
-        return [name for family in FAMILIES for name in family_names(family)]
-
-    def version(self, name: str) -> str:
-        return str(_package("torchvision").__version__).partition("+")[0]
-
-    def build(self, request: ModelSpec) -> Blueprint:
-        """Build the model; weights are downloaded where the request names them, never otherwise."""
-        models = _package("torchvision").models
-        family = next(each for each in FAMILIES if request.name in family_names(each))
-        options: dict[str, Any] = {"weights": _weights(models, request)}
-        if family in ("segmentation", "detection"):
-            options["weights_backbone"] = None
-        try:
-            with warnings.catch_warnings():
-                # Some builders announce another default initialization: of no concern here.
-                warnings.simplefilter("ignore", FutureWarning)
-                module = models.get_model(request.name, **options)
-        except OSError as error:  # urllib's errors are OSErrors
-            raise InputError(
-                f"weights {request.weights!r} of {request.name!r} cannot be had: {error}"
-            ) from error
-        size = request.input_size or FAMILY_SIZES.get(family)
-        if size is None:  # video models are bound to the crop and length they were trained on
-            trained = models.get_model_weights(request.name).DEFAULT
-            frames = max(_FRAMES, trained.meta.get("min_temporal_size", 1))
-            size = (3, frames, *trained.transforms().crop_size)
-        inputs = sized_input(size)
-        if family == "detection":
-            inputs = {"args": [[{"shape": list(size)}] * (request.batch_size or 1)]}
-        elif family == "optical_flow":
-            inputs = {"args": inputs["args"] * 2}
-        return Blueprint(module, inputs=inputs)
+        with warnings.catch_warnings():
+            # Some builders announce another default initialization: of no concern here.
+            warnings.simplefilter("ignore", FutureWarning)
+            module = models.get_model(request.name, **options)
+    except OSError as error:  # urllib's errors are OSErrors
+        raise InputError(
+            f"weights {request.weights!r} of {request.name!r} cannot be had: {error}"
+        ) from error
+    size = request.input_size or FAMILY_SIZES.get(family)
+    if size is None:  # video models are bound to the crop and length they were trained on
+        trained = models.get_model_weights(request.name).DEFAULT
+        frames = max(_FRAMES, trained.meta.get("min_temporal_size", 1))
+        size = (3, frames, *trained.transforms().crop_size)
+    inputs = sized_input(size)
+    if family == "detection":
+        inputs = {"args": [[{"shape": list(size)}] * (request.batch_size or 1)]}
+    elif family == "optical_flow":
+        inputs = {"args": inputs["args"] * 2}
+    return Blueprint(module, inputs=inputs)
 
 
 def _weights(models: Any, request: ModelSpec) -> object:
@@ -181,72 +149,42 @@ def _weights(models: Any, request: ModelSpec) -> object:
     return known[request.weights]
 
 
-class TimmSource(Source):
-    """timm's models, named "timm:mixer_b16_224"."""
+def timm(request: ModelSpec) -> Blueprint:
+    """Build a model of timm, "timm:mixer_b16_224", for the images that it was made for."""
+    from timm import create_model
 
-    name = "timm"
-    prefix = "timm:"
-
-    def names(self) -> Sequence[str]:
-        if util.find_spec("timm") is None:
-            return []
-        return [self.prefix + name for name in _package("timm").list_models()]
-
-    def has(self, name: str) -> bool:
-        plain = name.removeprefix(self.prefix)
-        return plain != name and bool(_package("timm").is_model(plain))
-
-    def version(self, name: str) -> str:
-        return str(_package("timm").__version__)
-
-    def build(self, request: ModelSpec) -> Blueprint:
-        """Build the model with random weights, for the images that it was made for."""
-        module = _package("timm").create_model(request.name.removeprefix(self.prefix))
-        size = request.input_size or tuple(module.default_cfg["input_size"])
-        return Blueprint(module, inputs=sized_input(size))
+    module = create_model(request.name.removeprefix("timm:"))
+    size = request.input_size or tuple(module.default_cfg["input_size"])
+    return Blueprint(module, inputs=sized_input(size))
 
 
 # models of your own
 
 
-class PythonSource(Source):
-    """Callables that return an nn.Module, or (module, args), or (module, args, kwargs)."""
+def python(request: ModelSpec) -> Blueprint:
+    """Call what returns an nn.Module, or (module, args), or (module, args, kwargs).
 
-    name = "python"
-    no_weights = "the callable loads its own"
-
-    def has(self, name: str) -> bool:
-        return is_import_path(name)
-
-    def version(self, name: str) -> str:
-        """Return the `__version__` of the outermost package, or an empty string."""
-        package = sys.modules.get(name.partition(":")[0].partition(".")[0])
-        return str(getattr(package, "__version__", ""))
-
-    def build(self, request: ModelSpec) -> Blueprint:
-        """Import the module (of the working directory, or a file), and call the callable.
-
-        The callable is given `batch_size` where it has a parameter of that name: unless one is
-        asked for its default, or 1.
-        """
-        build = request.built_by or _find(request.name)
-        taken = _parameters_of(build)
-        answer = _call(build, taken, request)
-        parts = answer if isinstance(answer, tuple) else (answer,)
-        if not 1 <= len(parts) <= 3 or not isinstance(parts[0], nn.Module):
-            raise InputError(
-                f"{request.name!r} returned {_spelled(answer)}; "
-                "it must return an nn.Module, (module, args) or (module, args, kwargs)"
-            )
-        if len(parts) == 1:
-            return Blueprint(parts[0])
-        args = tuple(parts[1]) if isinstance(parts[1], tuple | list) else (parts[1],)
-        kwargs = parts[2] if len(parts) == 3 else {}
-        if not isinstance(kwargs, dict):
-            raise InputError(f"{request.name!r} returned keyword inputs as {_spelled(kwargs)}")
-        if request.input_size is not None:
-            return Blueprint(parts[0])
-        return Blueprint(parts[0], example=(args, kwargs), of_batch=_own_batch(taken))
+    The callable, of a module of the working directory or of a file, is given `batch_size` where it
+    has a parameter of that name: unless one is asked for its default, or 1.
+    """
+    build: Callable[..., object] = request.built_by or _find(request.name)
+    batch_size = _batch_for(build, request.batch_size)
+    answer: Any = build() if batch_size is None else build(batch_size=batch_size)
+    parts = answer if isinstance(answer, tuple) else (answer,)
+    if not 1 <= len(parts) <= 3 or not isinstance(parts[0], nn.Module):
+        raise InputError(
+            f"{request.name!r} returned {_spelled(answer)}; "
+            "it must return an nn.Module, (module, args) or (module, args, kwargs)"
+        )
+    if request.input_size is not None:
+        return Blueprint(parts[0], inputs=sized_input(request.input_size))
+    if len(parts) == 1:
+        return Blueprint(parts[0])
+    args = tuple(parts[1]) if isinstance(parts[1], tuple | list) else (parts[1],)
+    kwargs = parts[2] if len(parts) == 3 else {}
+    if not isinstance(kwargs, dict):
+        raise InputError(f"{request.name!r} returned keyword inputs as {_spelled(kwargs)}")
+    return Blueprint(parts[0], example=(args, kwargs), batch_size=batch_size)
 
 
 def _find(name: str) -> Callable[..., object]:
@@ -303,24 +241,15 @@ def _importable_from(folder: Path) -> Iterator[None]:
         sys.path.remove(here)
 
 
-def _parameters_of(build: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+def _batch_for(build: Callable[..., object], asked: int | None) -> int | None:
+    """Return the batch size to call a callable with; None where it takes none."""
     try:
-        return inspect.signature(build).parameters
+        taken = inspect.signature(build).parameters.get("batch_size")
     except ValueError:  # some builtins have no signature
-        return {}
-
-
-def _own_batch(taken: Mapping[str, inspect.Parameter]) -> int | None:
-    """Return the batch size that a callable makes inputs for unless told; None: not known."""
-    default = taken["batch_size"].default if "batch_size" in taken else None
-    return 1 if default is inspect.Parameter.empty else default
-
-
-def _call(
-    build: Callable[..., object], taken: Mapping[str, inspect.Parameter], request: ModelSpec
-) -> Any:
-    batch_size = request.batch_size or _own_batch(taken)
-    return build(batch_size=batch_size) if "batch_size" in taken and batch_size else build()
+        return None
+    if taken is None:
+        return None
+    return asked or (1 if taken.default is inspect.Parameter.empty else taken.default)
 
 
 def _spelled(value: object) -> str:
@@ -329,6 +258,10 @@ def _spelled(value: object) -> str:
     return type(value).__name__
 
 
-SOURCES: dict[str, Source] = {
-    each.name: each for each in (BuiltinSource(), TorchvisionSource(), TimmSource(), PythonSource())
+NAMES = {"torchvision": torchvision_names}
+SOURCES: dict[str, Callable[[ModelSpec], Blueprint]] = {
+    "builtin": builtin,
+    "torchvision": torchvision,
+    "timm": timm,
+    "python": python,
 }

@@ -14,82 +14,60 @@ without one they look for packed sequences, with the same two consequences."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from opdb.checkpoints import BARE, CHECKPOINTS, checkpoint
+from opdb.checkpoints import BARE, checkpoint
 from opdb.distribution import install
 from opdb.errors import InputError
-from opdb.models import Blueprint, Source
+from opdb.models import Blueprint
 from opdb.models.catalogue import IMAGE_SIDE, version_of
 from opdb.records import Json
 from opdb.spec import TOKENS, ModelSpec
 
 
-@cache
 def model_types() -> tuple[str, ...]:
-    """Return transformers' model types that have a base model; none where it is not installed."""
-    if version_of("transformers") is None:
-        return ()
+    """Return transformers' model types that have a base model."""
     from transformers import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
     return tuple(name for name in CONFIG_MAPPING if name in MODEL_MAPPING_NAMES)
 
 
-class TransformersSource(Source):
-    """The models that transformers' `AutoModel` and `AutoModelForCausalLM` build."""
+def build(request: ModelSpec) -> Blueprint:
+    """Build a model of `AutoModel` or `AutoModelForCausalLM`.
 
-    name = "transformers"
+    An input size is the number of tokens, or an image's shape.
 
-    def names(self) -> Sequence[str]:
-        return [*CHECKPOINTS, *(name for name in model_types() if name not in CHECKPOINTS)]
+    Raises:
+        InputError: transformers is not installed, a body or a phase of what is no causal decoder,
+            or a phase of a body is asked for; the input size does not fit, or the model's inputs do
+            not follow from its configuration.
+    """
+    if version_of("transformers") is None:
+        raise InputError(f"{request.name!r} is built by transformers; {install('transformers')}")
+    with _offline():
+        import transformers
 
-    def has(self, name: str) -> bool:
-        """Return whether the name is one of them; a checkpoint's, also without transformers.
-
-        A checkpoint's may be spelled with underscores, as files are: "bert_base".
-        """
-        return checkpoint(name) is not None or name.removesuffix(BARE) in model_types()
-
-    def version(self, name: str) -> str:
-        return version_of("transformers") or ""
-
-    def build(self, request: ModelSpec) -> Blueprint:
-        """Build the model; an input size is the number of tokens, or an image's shape.
-
-        Raises:
-            InputError: transformers is not installed, classes are asked for, a body or a phase of
-                what is no causal decoder, or a phase of a body; the input size does not fit, or the
-                model's inputs do not follow from its configuration.
-        """
-        if version_of("transformers") is None:
-            raise InputError(
-                f"{request.name!r} is built by transformers; {install('transformers')}"
-            )
-        with _offline():
-            import transformers
-
-            config = _configuration(request)
-            auto: Any = transformers.AutoModel  # its methods have no types
-            if _decodes(request, config):
-                auto = transformers.AutoModelForCausalLM
-            module: Any = auto.from_config(config, dtype=getattr(torch, str(request.dtype)))
-            if _encodes(module):
-                module = module.base_model
-        generates = request.generation is not None
-        given = generates or request.inputs is not None
-        inputs = None if given else _inputs(module, config, request)
-        return Blueprint(module, inputs=inputs, in_dtype=True)
+        config = _configuration(request)
+        auto: Any = transformers.AutoModel  # its methods have no types
+        if _decodes(request, config):
+            auto = transformers.AutoModelForCausalLM
+        module: Any = auto.from_config(config, dtype=getattr(torch, str(request.dtype)))
+        if _encodes(module):
+            module = module.base_model
+    given = request.generation is not None or request.inputs is not None
+    inputs = None if given else _inputs(module, config, request)
+    return Blueprint(module, inputs=inputs, in_dtype=True)
 
 
-SOURCES = {"transformers": TransformersSource()}
+NAMES = {"transformers": model_types}
+SOURCES = {"transformers": build}
 
 
 @contextmanager
@@ -148,7 +126,10 @@ def _inputs(module: Any, config: Any, request: ModelSpec) -> dict[str, Json]:
     vocabulary = getattr(config.get_text_config(), "vocab_size", None)
     if module.main_input_name == "pixel_values":
         return {"args": [_image(config, request.input_size)]}
-    if module.main_input_name == "input_ids" and vocabulary is not None and not _mixes(config):
+    # Some tokens may stand for images: their number depends on the images.
+    images = ("image_token_id", "image_token_index")
+    mixes = any(getattr(config, name, None) is not None for name in images)
+    if module.main_input_name == "input_ids" and vocabulary is not None and not mixes:
         tokens = {
             "shape": ["batch", _length(module, config, request)],
             "dtype": "int64",
@@ -166,11 +147,6 @@ def _inputs(module: Any, config: Any, request: ModelSpec) -> dict[str, Json]:
         f"the inputs of {request.name!r} do not follow from its configuration; give inputs "
         f"(it takes {shown}{', …' if len(takes) > 4 else ''})"
     )
-
-
-def _mixes(config: Any) -> bool:
-    """Return whether some tokens stand for images: their number depends on the images."""
-    return any(getattr(config, f"image_token_{name}", None) is not None for name in ("id", "index"))
 
 
 def _image(config: Any, size: tuple[int, ...] | None) -> dict[str, Json]:
@@ -206,17 +182,12 @@ def _positions(module: nn.Module, config: Any) -> int | None:
     Where positions are padded, as RoBERTa's are, they begin after the padding's own; where their
     table has an offset, as OPT's and BART's have, it has that many rows more.
     """
-    text = config.get_text_config()
-    rows: int | None = getattr(text, "max_position_embeddings", None)
+    rows: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
     for inner in module.modules():
         if not isinstance(inner, nn.Embedding):
             continue
-        offset = getattr(inner, "offset", 0)
-        if offset and inner.num_embeddings - offset == rows:
-            return rows
-        if inner.num_embeddings == rows:
-            padded = 0 if inner.padding_idx is None else inner.padding_idx + 1
-            return inner.num_embeddings - padded
+        if rows is not None and inner.num_embeddings - getattr(inner, "offset", 0) == rows:
+            return rows if inner.padding_idx is None else rows - inner.padding_idx - 1
     return None
 
 
@@ -257,22 +228,18 @@ class GenerationPass(nn.Module):
         self._counters = self._start = torch.empty(0)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the logits of the last token, for tokens of shape [batch, tokens]."""
         if self._cache is None:
             self._cache = self._made(tokens)
-        self._restore()
+        if self._static:
+            self._counters.copy_(self._start)
+        for layer, state in self._layers:
+            vars(layer).update(state)
         logits: Tensor = self._run(tokens, self._cache).logits
         return logits
 
     def _run(self, tokens: Tensor, cache: Any) -> Any:
         given = {self._argument: cache, **self._options}
         return self.decoder(input_ids=tokens, use_cache=True, **given)
-
-    def _restore(self) -> None:
-        if self._static:
-            self._counters.copy_(self._start)
-        for layer, state in self._layers:
-            vars(layer).update(state)
 
     def _made(self, tokens: Tensor) -> Any:
         """Make the cache and fill it with random values.
@@ -283,11 +250,12 @@ class GenerationPass(nn.Module):
         cache = _new_cache(self.decoder, self._length)
         _check_known(self._name, cache.layers)
         output = self._run(tokens[:, :1], cache)  # the library knows the shapes of keys and values
-        if not isinstance(getattr(output, "logits", None), Tensor):
-            raise InputError(f"{self._name!r} returns no logits: it is no causal decoder")
-        layers = list(cache.layers)
-        if not layers or not all(each.is_initialized for each in layers):
-            raise InputError(f"{self._name!r} fills no cache of keys and values: no causal decoder")
+        layers, scores = list(cache.layers), isinstance(getattr(output, "logits", None), Tensor)
+        if not scores or not layers or not all(each.is_initialized for each in layers):
+            raise InputError(
+                f"{self._name!r} returns no logits, or fills no cache of keys and values: it is no "
+                "causal decoder"
+            )
         device = layers[0].keys.device
         if self._static:
             counters = (len(layers), _COUNTER_STRIDE)
@@ -346,7 +314,6 @@ class WholeGeneration(nn.Module):
             self._options["cache_implementation"] = "static"
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the tokens of prompts and answers, for prompts of shape [batch, tokens]."""
         found: Tensor = self.decoder.generate(
             tokens, use_cache=True, max_new_tokens=self._tokens, **self._options
         )
@@ -387,10 +354,11 @@ def as_generation(blueprint: Blueprint, request: ModelSpec) -> Blueprint:
     assert generation is not None
     config: Any = getattr(module, "config", None)
     takes = inspect.signature(module.forward).parameters
-    if config is None or not hasattr(config, "get_text_config"):
-        raise InputError(f"{request.name!r} is no causal decoder of transformers")
-    if config.is_encoder_decoder or not any(name in takes for name in _CACHE_ARGUMENTS):
-        raise InputError(f"{request.name!r} takes no past_key_values: it is no causal decoder")
+    cached = any(name in takes for name in _CACHE_ARGUMENTS)
+    if not (cached and hasattr(config, "get_text_config")) or config.is_encoder_decoder:
+        raise InputError(
+            f"{request.name!r} is no causal decoder of transformers that takes past_key_values"
+        )
     text = config.get_text_config(decoder=True)
     tokens, filled = request.new_tokens, request.filled
     positions: int | None = getattr(text, "max_position_embeddings", None)
@@ -461,7 +429,6 @@ class Float8Linear(nn.Module):
         self.bias = linear.bias
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the product, in the input's dtype, for an input of shape [..., features]."""
         rows, scale = _in_float8(input.reshape(-1, input.shape[-1]))
         output = torch._scaled_mm(
             rows,

@@ -18,7 +18,6 @@ from opdb.errors import InputError, UnknownNameError
 from opdb.growth import Sizes
 from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.memory import Memory, memory_of
-from opdb.models.catalogue import asked_as
 from opdb.predict.board_data import BoardData
 from opdb.predict.compose import (
     PassSum,
@@ -319,7 +318,8 @@ class Predictor(BoardData):
         check_compiled(workload.name, "compile", workload.phase, workload.autocast)
         found = self.compiled(workload)
         if found is None:
-            words = ["harvest", workload.name, *asked_as(workload)]
+            words = ["harvest", workload.name, "-b", str(workload.batch_size)]
+            words += ["--dtype", workload.dtype]
             raise InputError(
                 f"the compiled calls of {workload.name} on {self.device.slug!r} at batch "
                 f"{workload.batch_size} in {workload.dtype} are not known: run opdb "

@@ -238,7 +238,7 @@ def test_layers_and_the_rest_add_up_to_the_prediction(
         ]
         predictor = predictor_for(store, published.DEVICE)
         prediction = predictor.answer(workload, mode).prediction
-        found = layers(prediction, located(workload, request).calls)
+        found = layers(prediction, located(workload, request)[0])
     whole = found.together("sum", [*found.layers, *found.rest])
     assert whole.time_s == pytest.approx(prediction.time_s, rel=1e-12)
     assert whole.energy_j == pytest.approx(prediction.energy_j, rel=1e-12)

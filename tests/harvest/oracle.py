@@ -20,7 +20,7 @@ from opdb.harvest.recorder import Recorder
 from opdb.models import load
 from opdb.models.inputs import tensors
 from opdb.operators import build
-from opdb.records import Configuration, Form, Json
+from opdb.records import Configuration, Form
 from opdb.spec import ModelSpec
 
 # Spelled out from the list of ATen operators: these make a view, a handle or bare memory.
@@ -51,11 +51,10 @@ class Oracle(TorchDispatchMode):
     ) -> Any:
         name = func.name().removeprefix("aten::").partition(".")[0]
         if name not in _IDLE:
-            active = self.recorder.active
-            if active is None:
-                self.outside[name] += 1
+            if self.recorder.covered:
+                self.inside.setdefault(len(self.recorder.calls), []).append(name)
             else:
-                self.inside.setdefault(active, []).append(name)
+                self.outside[name] += 1
         return func(*args, **(kwargs or {}))
 
     def faults(self) -> list[str]:
@@ -80,9 +79,14 @@ class Opinion:
         oracles: list[Oracle] = []
 
         class Keeping(Recorder):
-            def keep(self, configuration: Configuration, form: Form, output: Any) -> Json | None:
-                outputs[configuration, form] = _seen(output)
-                return super().keep(configuration, form, output)
+            def _note(
+                self, configuration: Configuration | None, form: Form, args: Any, output: Any
+            ) -> None:
+                if configuration is None:
+                    oracles[-1].outside.update(oracles[-1].inside.pop(len(self.calls), ()))
+                else:
+                    outputs[configuration, form] = _seen(output)
+                super()._note(configuration, form, args, output)
 
             @contextmanager
             def watching(self) -> Iterator[None]:

@@ -318,7 +318,7 @@ def image_in_float32() -> Built:
 
 COMPLETE = (
     *("lstm", "attention", "shared", "functional", "keywords", "asks_for_values"),
-    *("inherited", "reparametrized", "with_constant", "lazy", "writes", "recovering"),
+    *("inherited", "reparametrized", "with_constant", "writes", "recovering"),
     *("spectral", "prints", "image_in_float32", "named_tuple", "keeps"),
 )
 """The builders whose every call a registered operator describes."""

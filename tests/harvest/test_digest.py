@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from opdb.harvest.digest import fingerprint
+from opdb.harvest.finding import fingerprint
 from opdb.spec import ModelSpec
 from tests.paths import python_path
 
 PROGRAM = """
 import json, os, sys
-from opdb.harvest import digest
-from opdb.harvest.digest import fingerprint
+from opdb.harvest import finding as digest
+from opdb.harvest.finding import fingerprint
 from opdb.harvest.passes import harvest_in_both
 from opdb.models import ModelSpec
 here, found = sys.argv[1], {}
@@ -75,7 +75,7 @@ def test_code_that_was_not_installed_leaves_it_open(tmp_path: Path, where: str) 
     (folder / "some.py").write_text("")
     program = (
         "import sys; sys.path.append(sys.argv[1]); import some\n"
-        "from opdb.harvest.digest import fingerprint\n"
+        "from opdb.harvest.finding import fingerprint\n"
         "from opdb.models import ModelSpec\n"
         "print(fingerprint(ModelSpec('mlp')) is None)"
     )
@@ -114,7 +114,7 @@ def test_what_the_cpu_finds_or_a_failure_hides_has_none(tmp_path: Path) -> None:
     program = (
         "from opdb.harvest.passes import harvest_in_both\n"
         "from opdb.models import ModelSpec\n"
-        "from opdb.harvest import digest\n"
+        "from opdb.harvest import finding as digest\n"
         "import sys; sys.path.append(sys.argv[1]); digest.is_import_path = lambda name: False\n"
         "for name in ('plain', 'on_the_cpu', 'not_captured'):\n"
         "    print(harvest_in_both(ModelSpec(f'own:{name}')).fingerprint is not None)"

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from opdb.harvest.passes import harvest
 from opdb.kinds import get_kind
 from opdb.models import load
-from opdb.models.steps import Loss
+from opdb.models.construction import Loss
 from opdb.operators import build
 from opdb.records import Call, Configuration, Json, Workload
 from opdb.spec import ModelSpec

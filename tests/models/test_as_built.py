@@ -22,21 +22,6 @@ def half() -> Built:
     return nn.Linear(8, 4).half(), (ones(2, 8).half(),)
 
 
-@model(
-    *(lambda: ones(2, 8).half(), lambda: torch.tensor([0, 1])),
-    product=lambda: nn.Linear(8, 4, dtype=torch.float16),
-    norm=lambda: nn.LayerNorm(4),
-)
-def mixed(m: Any, input: Tensor, index: Tensor) -> Any:
-    """A product of halves, then a norm in float32, whose index stays a whole number."""
-    return m.norm(m.product(input).float())[index]
-
-
-def last() -> Built:
-    last = torch.channels_last
-    return nn.Conv2d(3, 8, 3).to(memory_format=last), (ones(4, 3, 9, 9).to(memory_format=last),)
-
-
 @model()
 def _several(m: Any, a: Tensor, more: dict[str, Any], *, scale: Tensor) -> Any:
     return a * more["mask"][0] + more["ids"] + scale.sum()
@@ -46,6 +31,24 @@ def several() -> Built:
     ids = torch.tensor([[5], [6], [7]])
     more = {"mask": [ones(3, 1)], "ids": ids, "three": 3}
     return _several()[0], (ones(8, 3).t(), more), {"scale": ones(5)}
+
+
+def unbatched() -> Built:
+    return nn.ReLU(), (torch.tensor(1.0),)
+
+
+def of_any_batch(batch_size: int = 3) -> Built:
+    return nn.Linear(8, 4), (ones(5, batch_size),)
+
+
+@model(
+    *(lambda: ones(2, 8).half(), lambda: torch.tensor([0, 1])),
+    product=lambda: nn.Linear(8, 4, dtype=torch.float16),
+    norm=lambda: nn.LayerNorm(4),
+)
+def mixed(m: Any, input: Tensor, index: Tensor) -> Any:
+    """A product of halves, then a norm in float32, whose index stays a whole number."""
+    return m.norm(m.product(input).float())[index]
 
 
 def loaded(build: str, device: str = "meta", **said: Any) -> LoadedModel:
@@ -95,3 +98,10 @@ def test_a_batch_is_that_of_the_inputs_that_share_their_first_size(device: str) 
     assert a.stride() == (1, 7)
     assert found.inputs["args"][1]["ids"]["values"] == {"range": [5, 8]}
     assert loaded("several", device, batch_size=1).args[0].shape == (1, 8)
+
+
+def test_a_callable_that_takes_a_batch_size_is_called_with_it() -> None:
+    assert loaded("of_any_batch", batch_size=7).args[0].shape == (5, 7)
+    assert loaded("of_any_batch").batch_size == 3
+    with pytest.raises(InputError, match="example inputs without a batch, not of batch 2"):
+        loaded("unbatched", batch_size=2)

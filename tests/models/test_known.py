@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import rnn
 
 from opdb.harvest.passes import harvest
+from opdb.models import checked
 from opdb.models.construction import load_from
 from opdb.spec import ModelSpec
 from tests.own import Builder, model
@@ -119,13 +121,27 @@ def held(m: Any, ids: Tensor) -> Any:
     return (m.yes if m.table.max().item() == 12 else m.no)(m.embedding(ids))
 
 
+@model(
+    *((3, 7, 8), lambda: torch.tensor([7, 3, 1])),
+    lstm=lambda: nn.LSTM(8, 16, batch_first=True),
+)
+def packed(m: Any, rows: Tensor, lengths: Tensor) -> Any:
+    return m.lstm(rnn.pack_padded_sequence(rows, lengths, batch_first=True))[0].data
+
+
+def test_the_lengths_of_packed_sequences_are_known_on_meta() -> None:
+    found, _, _ = harvesting._passed(checked(ModelSpec(f"{__name__}:packed")), "meta")
+    kinds = [call.configuration.kind for call in found.calls]
+    assert kinds[-2:] == ["pack_padded_sequence", "lstm"] and found.unsupported == {}
+
+
 def devices_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the devices that models are loaded onto from here on, as they are."""
     found: list[str] = []
 
-    def noting(source: Any, request: Any, device: str) -> Any:
+    def noting(request: Any, device: str) -> Any:
         found.append(device)
-        return load_from(source, request, device)
+        return load_from(request, device)
 
     monkeypatch.setattr("opdb.models.construction.load_from", noting)
     return found
@@ -146,7 +162,7 @@ def test_what_is_known_is_answered_on_meta_as_on_the_cpu(
     before = torch.random.get_rng_state()
     found = harvest(request)
     assert devices == ["meta"] and torch.equal(torch.random.get_rng_state(), before)
-    wanted = harvesting._passed(request, "cpu").workload
+    wanted = harvesting._passed(request, "cpu")[0]
     assert found.calls == wanted.calls and found.unsupported == wanted.unsupported
     linear = [c.configuration for c in found.calls if c.configuration.kind == "linear"]
     [weight] = [each.inputs["weight"]["shape"] for each in linear]

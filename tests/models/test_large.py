@@ -11,7 +11,7 @@ from torch import nn
 from opdb.errors import InputError
 from opdb.harvest.passes import harvest
 from opdb.models import load
-from opdb.models.known import LARGE_BYTES
+from opdb.models.meta import LARGE_BYTES
 from opdb.spec import ModelSpec
 from tests.own import Built, model
 

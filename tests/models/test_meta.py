@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +11,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opdb.models.meta import (
-    laid_out_as_on_device,
+    attended,
+    attending,
     on_meta,
     recurrent_on_meta,
 )
+from tests.paths import python_path
 
 aten = torch.ops.aten
 F = nn.functional
@@ -116,7 +120,9 @@ def test_attention_is_laid_out_as_its_kernels_do(
     mask = torch.empty(4, 4, dtype=torch.bool, device="meta") if masked else None
     function, args = F.scaled_dot_product_attention, (query, query, query)
     plain = function(*args, attn_mask=mask)
-    output = laid_out_as_on_device(function, args, {"attn_mask": mask}, plain)
+    attention = attending(function, args, {"attn_mask": mask})
+    assert attention is not None
+    output = attended(plain, attention)
     assert output.shape == (2, 3, 4, 16) and output.stride() == strides
 
 
@@ -151,7 +157,7 @@ def test_which_attention_has_a_fused_kernel(
     mask = torch.empty(4, 4, dtype=dtype, device="meta") if masked else None
     function = F.scaled_dot_product_attention
     plain = function(query, key, value, attn_mask=mask)
-    output = laid_out_as_on_device(function, (query, key, value), {"attn_mask": mask}, plain)
+    output = attended(plain, (query, key, value, mask))
     assert plain.is_contiguous() and output.is_contiguous() == (not fused)
 
 
@@ -191,3 +197,21 @@ def test_the_gradient_of_a_norms_input_lies_as_on_a_device(last: int) -> None:
         given = tuple(t.to("meta") if isinstance(t, torch.Tensor) else t for t in args)
         found = on_meta(operator, given, {})
         assert found[0].stride() == operator(*args)[0].stride(), name
+
+
+PROGRAM = """
+import sys
+import torch
+from opdb.harvest.passes import harvest_in_both
+from opdb.spec import ModelSpec
+assert len(harvest_in_both(ModelSpec("resnet18")).workload.calls) == 69
+assert not any(name.startswith("torch._dynamo") for name in sys.modules)
+from torchvision.ops import roi_align
+boxes = torch.tensor([[0.0, 0.0, 0.0, 2.0, 2.0]])
+assert roi_align(torch.ones(1, 1, 4, 4), boxes, 2).shape == (1, 1, 2, 2)
+assert torch.compile(torch.neg, backend="eager")(torch.ones(2))[0] == -1
+"""
+
+
+def test_a_harvest_does_not_import_dynamo_and_what_follows_can() -> None:
+    subprocess.run([sys.executable, "-c", PROGRAM], check=True, env={"PYTHONPATH": python_path()})

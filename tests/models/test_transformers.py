@@ -96,7 +96,7 @@ def test_images_have_the_size_of_the_configuration_or_the_one_asked_for() -> Non
     [
         (ModelSpec("bert-base-uncase"), "did you mean 'bert-base-uncased'"),
         (ModelSpec("gtp2", source="transformers"), "unknown transformers model 'gtp2'; did"),
-        (ModelSpec("bert", weights="published"), "weights 'published': its weights are random"),
+        (ModelSpec("bert", weights="published"), "weights 'published': only models of torchvision"),
         (ModelSpec("bert", input_size=(3, 224, 224)), "it takes one number"),
         (ModelSpec("bert", input_size=(513,)), "it takes at most 512"),
         (ModelSpec("roberta-base", input_size=(513,)), "it takes at most 512"),
@@ -117,7 +117,6 @@ def test_bad_requests_are_explained(request_: ModelSpec, message: str) -> None:
 def test_without_transformers_a_name_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (source, catalogue):
         monkeypatch.setattr(module, "version_of", lambda package: None)
-    source.model_types.cache_clear()
     catalogue.catalogue.cache_clear()
     try:
         with pytest.raises(InputError, match=re.escape(install("transformers"))):
@@ -128,5 +127,4 @@ def test_without_transformers_a_name_says_what_to_install(monkeypatch: pytest.Mo
             load(ModelSpec("mistral", source="transformers"), device="meta")
         assert "gpt2" in names("transformers")
     finally:
-        source.model_types.cache_clear()
         catalogue.catalogue.cache_clear()

@@ -21,7 +21,7 @@ from opdb.errors import (
     raise_all,
 )
 from opdb.files import check_writable
-from opdb.harvest.finding import find_workload, lookup_notes
+from opdb.harvest.finding import find_workload, harvest_notes
 from opdb.progress import Display
 from opdb.records import Workload
 from opdb.spec import ModelSpec, parse_mode
@@ -239,7 +239,7 @@ def run(
             with kept(errors, name):
                 request, asked = request_for(name, said), [name, *said.as_arguments()]
                 stored = find_workload(store, request, chosen, asked, harvest=not no_harvest)
-                for line in lookup_notes(stored, store.location):
+                for line in harvest_notes(stored, store.location):
                     note(line, quiet=out.quiet)
                 workloads.append(stored.in_mode(chosen))
         if not workloads:

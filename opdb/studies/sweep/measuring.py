@@ -33,9 +33,8 @@ from opdb.bench.visit import refusal, session_flags
 from opdb.errors import CannotMeasureError, DatabaseError, OpdbError, UnsupportedError
 from opdb.meters import NoMeter
 from opdb.models import LoadedModel, load, load_to_look
-from opdb.models.construction import ANY_FAILURE
+from opdb.models.construction import ANY_FAILURE, calibrate_batch_norms
 from opdb.models.inputs import seeded
-from opdb.models.steps import calibrate_batch_norms
 from opdb.records import ELSEWHERE, Json, ModelRun, Workload
 from opdb.store import Store
 from opdb.studies.sweep.request import SweepPolicy, SweepSpec

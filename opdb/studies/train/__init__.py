@@ -18,7 +18,7 @@ from opdb.cli.console import Terminal, note, print_json, save, say, show
 from opdb.distribution import install
 from opdb.errors import InputError, OpdbError
 from opdb.files import check_writable
-from opdb.harvest.finding import note_harvest, workload_of
+from opdb.harvest.finding import harvest_notes, workload_of
 from opdb.progress import Display
 from opdb.records import Json
 from opdb.runs import RunTable
@@ -98,7 +98,8 @@ class TrainingMatrix:
 
         def key_of(request: ModelSpec) -> str:
             stored = workload_of(self._store, request, measuring())
-            note_harvest(display.note, stored.found)
+            for line in harvest_notes(stored):
+                display.note(line)
             return stored.workload.key
 
         table = RunTable(self._policy, self._policy.runs(self._store))

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from opdb.errors import InputError
-from opdb.harvest.graphs import ModelGraphs, model_graphs
 from opdb.harvest.passes import harvest
 from opdb.records import Configuration
 from opdb.spec import ModelSpec
+from opdb.studies.fx.graphs import ModelGraphs, model_graphs
 from tests.own import Built, model
 
 HERE = "tests.harvest.test_graphs"

@@ -23,8 +23,8 @@ from opdb.tables import Column, Report, Rows, Table
 from opdb.units import plural, show
 
 if TYPE_CHECKING:
-    from opdb.harvest.graphs import Graph, ModelGraphs, Node
     from opdb.store import Store
+    from opdb.studies.fx.graphs import Graph, ModelGraphs, Node
 
 PANEL = "studies"
 
@@ -273,6 +273,6 @@ def _report(request: ModelSpec, db: str | None, device: str | None, board: str |
 
 
 def _captured(request: ModelSpec) -> ModelGraphs:
-    from opdb.harvest.graphs import model_graphs
+    from opdb.studies.fx.graphs import model_graphs
 
     return model_graphs(request)

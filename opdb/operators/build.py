@@ -77,10 +77,6 @@ def _sort(
     return function, (input, dim, descending), {}
 
 
-def _same(input: Any) -> Any:
-    return input
-
-
 def _sequences(kind: str, **given: Any) -> Prepared:
     input, sizes, *rest = (given[name] for name in SEQUENCES[kind])
     return getattr(torch, f"_{kind}"), (input, torch.tensor(sizes, device="cpu"), *rest), {}
@@ -123,7 +119,6 @@ SPECIAL: Mapping[str, Callable[..., Prepared]] = {
     ),
     "to": _to,
     "tensor": _tensor,
-    "identity": lambda input, **_: (_same, (input,), {}),
     **{kind: partial(_sequences, kind) for kind in SEQUENCES},
     **{
         name: partial(_reduction, name)

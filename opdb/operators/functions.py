@@ -58,14 +58,6 @@ def _deviation(kind: str, input: Tensor, *args: Any, **kwargs: Any) -> Bound:
     return kind, {"input": input, "dim": dim, "correction": correction, "keepdim": keepdim}
 
 
-def _cast(dtype: torch.dtype, input: Tensor, memory_format: Any = None) -> Bound:
-    return "to", {"input": input, "dtype": dtype, "memory_format": memory_format}
-
-
-def _moved(input: Tensor, *args: Any, **kwargs: Any) -> Bound:
-    return "to", {"input": input, "memory_format": kwargs.get("memory_format")}
-
-
 def _to(input: Tensor, *args: Any, **kwargs: Any) -> Bound:
     dtype, copy = kwargs.get("dtype"), kwargs.get("copy", False)
     flags = []
@@ -187,8 +179,8 @@ _CASTS = {
     "cfloat": torch.complex64,
 }
 OVERLOADS: Mapping[Callable[..., Any], Callable[..., Bound]] = {
-    **{getattr(Tensor, name): partial(_cast, dtype) for name, dtype in _CASTS.items()},
-    **dict.fromkeys((Tensor.cuda, Tensor.cpu), _moved),
+    **{getattr(Tensor, name): partial(_to, dtype=dtype) for name, dtype in _CASTS.items()},
+    **dict.fromkeys((Tensor.cuda, Tensor.cpu, Tensor.type_as), _to),
     **{f: partial(_extreme, "max", "maximum") for f in (torch.max, Tensor.max)},
     **{f: partial(_extreme, "min", "minimum") for f in (torch.min, Tensor.min)},
     **{f: partial(_deviation, "std") for f in (torch.std, Tensor.std)},
@@ -199,7 +191,6 @@ OVERLOADS: Mapping[Callable[..., Any], Callable[..., Bound]] = {
     **{getattr(torch, f"_{kind}"): partial(_sequences, kind) for kind in SEQUENCES},
     Tensor.to: _to,
     Tensor.type: _type,
-    Tensor.type_as: lambda input, other: ("to", {"input": input, "dtype": other.dtype}),
     Tensor.__getitem__: _getitem,
     Tensor.__setitem__: _setitem,
     torch.where: _where,

@@ -12,7 +12,7 @@ from math import prod
 from typing import TypeAlias
 
 from opdb.kinds.view import spec_bytes
-from opdb.records import Call, Configuration, Json, Workload, made
+from opdb.records import Call, Configuration, Json, Workload
 
 # What of a decoder's passes grows with batch and lengths, and a pass at sizes in between.
 #
@@ -359,7 +359,7 @@ def as_step(generation: Workload, context: int, calls: Sequence[Call]) -> Worklo
 
 def growing(before: Workload, after: Workload) -> SizeGrowth | None:
     """Return by how much sizes grow from one step to another; None where they make other calls."""
-    if len(before.calls) != len(after.calls) or made(before.calls) != made(after.calls):
+    if before.made != after.made:
         return None
     known: dict[tuple[Configuration, Configuration], tuple[int, ...]] = {}
     found: SizeGrowth = {}

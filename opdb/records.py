@@ -15,7 +15,7 @@ import platform
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -149,12 +149,6 @@ class Configuration:
         """The SHA-256 (hex) of the canonical JSON."""
         return hashlib.sha256(self.json.encode()).hexdigest()
 
-    @property
-    def gradients(self) -> list[Json] | None:
-        """The specs of the outputs' gradients in a backward pass; None: as the outputs are."""
-        found = self.inputs.get(GRADIENTS)
-        return None if found is None else list(found)
-
     @cached_property
     def forward(self) -> Configuration:
         """The call that this one is the backward pass of; itself where it is none."""
@@ -233,11 +227,6 @@ class Call:
     path: str | None = field(default=None, compare=False)
 
 
-def made(calls: Iterable[Call]) -> tuple[tuple[str, Form], ...]:
-    """Return the kind and form of each call, in order."""
-    return tuple([(call.configuration.kind, call.form) for call in calls])
-
-
 @dataclass(frozen=True)
 class PassMemory:
     """The memory that one pass of a model was seen to take as it was harvested, in bytes.
@@ -291,15 +280,6 @@ class Workload:
     memory: PassMemory | None = field(default=None, compare=False)
     around: float | None = field(default=None, compare=False)
 
-    @property
-    def containers_worth(self) -> float:
-        """What the host does around the calls of an eager pass, in the time of so many containers.
-
-        Where that was not timed, it is taken to enter and leave containers alone. It goes with host
-        times that are quiet times (`opdb.predict.timeline.PredictionInputs.containers_in`).
-        """
-        return self.containers if self.around is None else self.around
-
     @cached_property
     def key(self) -> str:
         """The SHA-256 (hex) of what identifies the workload; not of what it was found to call."""
@@ -337,7 +317,7 @@ class Workload:
     @cached_property
     def made(self) -> tuple[tuple[str, Form], ...]:
         """The kind and form of each call, in order; a model's passes of all sizes share it."""
-        return made(self.calls)
+        return tuple([(call.configuration.kind, call.form) for call in self.calls])
 
     @cached_property
     def _occurrences(self) -> dict[Configuration, int]:

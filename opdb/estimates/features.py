@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from opdb.kinds import Kind, get_kind
 from opdb.kinds.view import View, item_bytes, numel, walk
-from opdb.records import Configuration, Json
+from opdb.records import GRADIENTS, Configuration, Json
 
 # A configuration as numbers. Pure: no torch, no numpy.
 
@@ -254,7 +254,7 @@ def _zeros(values: Json) -> float:
 
 
 def _gradient_zeros(configuration: Configuration) -> float:
-    given = configuration.gradients or []
+    given = configuration.inputs.get(GRADIENTS) or []
     return max((_zeros(t.get("values")) for t in given if t is not None), default=0.0)
 
 

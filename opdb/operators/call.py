@@ -17,7 +17,7 @@ from opdb.errors import UnsupportedError
 from opdb.kinds import KINDS
 from opdb.models.inputs import dtype_of, materialize, tensors
 from opdb.operators.encoding import Encoder, TensorNotes, generator_on
-from opdb.records import Configuration, Form, Json
+from opdb.records import GRADIENTS, Configuration, Form, Json
 
 
 @dataclass
@@ -306,7 +306,7 @@ def _gradients(
 ) -> list[Tensor | None]:
     """Make the gradient of each output: as its configuration says, else laid out as the output."""
     try:
-        specs = configuration.gradients
+        specs = configuration.inputs.get(GRADIENTS)
         if specs is None:
             return [torch.randn_like(t.detach()) for t in outputs]
         made = [None if spec is None else materialize(spec, device) for spec in specs]

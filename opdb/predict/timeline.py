@@ -90,7 +90,8 @@ class PredictionInputs:
         Host times in random order, as older versions took them, hold some of that time already:
         beside them the containers alone count.
         """
-        return workload.containers_worth if self.quiet_host else workload.containers
+        timed = workload.around if self.quiet_host else None
+        return workload.containers if timed is None else timed
 
 
 def with_estimates(keys: Iterable[str], inputs: PredictionInputs) -> PredictionInputs:

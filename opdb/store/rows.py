@@ -18,7 +18,6 @@ from sqlalchemy import (
     Select,
     Table,
     delete,
-    func,
     insert,
     literal,
     select,
@@ -381,26 +380,6 @@ def calls_of(connection: Connection, conditions: WhereClauses) -> dict[int, list
     }
 
 
-def visit_outcomes(
-    connection: Connection, conditions: WhereClauses, configurations: Collection[str] | None = None
-) -> dict[tuple[str, str], Counter[Outcome]]:
-    """Count the visits that meet the conditions by (configuration key, setting)."""
-    visit, configuration = schema.visit, schema.configuration
-    query = (
-        select(configuration.c.key, visit.c.setting, visit.c.outcome)
-        .add_columns(func.count().label("visits"))
-        .join_from(visit, configuration)
-        .join(schema.campaign)
-        .where(*conditions)
-        .group_by(configuration.c.key, visit.c.setting, visit.c.outcome)
-    )
-    outcomes: dict[tuple[str, str], Counter[Outcome]] = {}
-    for row in connection.execute(about(query, visit, configurations)).mappings():
-        found = outcomes.setdefault((row["key"], row["setting"]), Counter())
-        found[row["outcome"]] += row["visits"]
-    return outcomes
-
-
 def measurements(device: str) -> list[ColumnElement[bool]]:
     """Return the conditions on visits, and campaigns, of measurements inside models on a device.
 
@@ -409,29 +388,6 @@ def measurements(device: str) -> list[ColumnElement[bool]]:
     visit = schema.visit
     of_role = visit.c.role == "measurement", visit.c.access == "model", unforced(visit)
     return [schema.campaign.c.device == device, *of_role]
-
-
-def failures(connection: Connection, device: str) -> list[Failure]:
-    """Return a device's configurations that have visits and no good one, by kind and key."""
-    visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
-    of_device = measurements(device)
-    failing = select(visit.c.configuration_id).join(campaign).where(*of_device)
-    query = (
-        select(configuration.c.kind, configuration.c.key, visit.c.setting)
-        .add_columns(visit.c.outcome, visit.c.reason)
-        .join_from(visit, configuration)
-        .join(campaign)
-        .where(*of_device, visit.c.configuration_id.in_(failing.where(visit.c.outcome != "ok")))
-        .order_by(visit.c.started_at)
-    )
-    tried: dict[tuple[str, str, str], list[tuple[Outcome, str | None]]] = defaultdict(list)
-    for kind, key, setting, outcome, reason in connection.execute(query):
-        tried[kind, key, setting].append((outcome, reason))
-    return [
-        Failure(key, kind, setting, *seen[-1], len(seen))
-        for (kind, key, setting), seen in sorted(tried.items())
-        if all(outcome != "ok" for outcome, _ in seen)
-    ]
 
 
 def unforced(table: Table) -> ColumnElement[bool]:

@@ -104,8 +104,20 @@ class Visits(Connected):
         ]
         if rejected is not None:
             conditions.append(_REJECTED if rejected else ~_REJECTED)
+        visit, configuration = schema.visit, schema.configuration
+        query = (
+            select(configuration.c.key, visit.c.setting, visit.c.outcome, func.count())
+            .join_from(visit, configuration)
+            .join(schema.campaign)
+            .where(*conditions)
+            .group_by(configuration.c.key, visit.c.setting, visit.c.outcome)
+        )
+        outcomes: dict[tuple[str, str], Counter[Outcome]] = defaultdict(Counter)
         with self.reading() as connection:
-            return rows.visit_outcomes(connection, conditions, configurations)
+            found = connection.execute(rows.about(query, visit, configurations))
+            for key, setting, outcome, number in found:
+                outcomes[key, setting][outcome] += number
+        return dict(outcomes)
 
     def configurations_among(
         self,
@@ -251,6 +263,7 @@ class Visits(Connected):
         )
         of_device = select(func.count()).where(campaign.c.device == device)
         distinct = select(func.count()).select_from(measured.subquery())
+        failures = self.failures(device)
         with self.reading() as connection:
             return Standing(
                 campaigns=connection.execute(of_device).scalar_one(),
@@ -259,13 +272,31 @@ class Visits(Connected):
                 pending=dict(map(tuple, connection.execute(pending))),
                 unmeasured_calls=dict(map(tuple, connection.execute(calls))),
                 runs=Counter(dict(map(tuple, connection.execute(runs)))),
-                failures=rows.failures(connection, device),
+                failures=failures,
             )
 
     def failures(self, device: str) -> list[Failure]:
         """Return what could not be measured on a device, by kind, with the reason given last."""
+        visit, campaign, configuration = schema.visit, schema.campaign, schema.configuration
+        of_device = rows.measurements(device)
+        failing = select(visit.c.configuration_id).join(campaign).where(*of_device)
+        query = (
+            select(configuration.c.kind, configuration.c.key, visit.c.setting)
+            .add_columns(visit.c.outcome, visit.c.reason)
+            .join_from(visit, configuration)
+            .join(campaign)
+            .where(*of_device, visit.c.configuration_id.in_(failing.where(visit.c.outcome != "ok")))
+            .order_by(visit.c.started_at)
+        )
+        tried: dict[tuple[str, str, str], list[tuple[Outcome, str | None]]] = defaultdict(list)
         with self.reading() as connection:
-            return rows.failures(connection, device)
+            for kind, key, setting, outcome, reason in connection.execute(query):
+                tried[kind, key, setting].append((outcome, reason))
+        return [
+            Failure(key, kind, setting, *seen[-1], len(seen))
+            for (kind, key, setting), seen in sorted(tried.items())
+            if all(outcome != "ok" for outcome, _ in seen)
+        ]
 
     def visits(
         self, board: str, configurations: Collection[str] | None = None, *, role: Role | None = None

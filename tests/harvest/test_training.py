@@ -195,7 +195,7 @@ def test_functions_of_ones_own_and_what_is_computed_again_are_operators_where_th
 
 
 def zeros_of(configuration: Configuration) -> float:
-    specs = configuration.gradients or [{}]
+    specs = configuration.inputs.get("gradients") or [{}]
     values: Json = specs[0].get("values")
     return float(values["zeros"]) if values else 0.0
 

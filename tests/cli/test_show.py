@@ -51,7 +51,7 @@ def test_a_models_rows_are_sorted_and_their_shares_are_the_predictions(opdb: Opd
 def test_a_key_may_be_its_beginning(opdb: Opdb, db: str) -> None:
     ran = opdb("show", CONVOLUTION, "--db", db)
     assert ran.status == 0 and CONVOLUTION in ran.out and "95 % interval" in ran.out
-    assert len(opdb("show", "conv2d", "--top", 3, "--db", db).out.splitlines()) == 8
+    assert len(opdb("show", "conv2d", "--top", 3, "--db", db).out.splitlines()) == 7
     [row] = api.show(CONVOLUTION, db=db).rows()
     assert row["configuration"].startswith(CONVOLUTION)
 

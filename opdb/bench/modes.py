@@ -27,7 +27,6 @@ from opdb.compiled.inductor import (
     capture_graphs,
     cause_of,
     check_compiles,
-    compiled_frames,
     compiling,
     counted,
     silent_tuning,
@@ -107,10 +106,7 @@ def issuing(mode: Mode, passing: Passing, facts: Facts) -> Iterator[PassStep]:
                 facts["compiled"] = True
                 if mode in REPLAYING and any(t.is_cuda for t in _held(passing.loaded)):
                     facts["cuda_graphs_left_out"] = counts["cudagraph_skips"]
-            before = compiled_frames()
             yield issue
-            if (anew := compiled_frames() - before) > 0:
-                facts["compiled_while_measured"] = anew
 
 
 @contextmanager
@@ -135,8 +131,6 @@ def flags_of(facts: Mapping[str, Json]) -> list[str]:
         flags.append(
             f"tracing fixed {plural(places, 'place')} that may depend on the inputs' values"
         )
-    if anew := facts.get("compiled_while_measured"):
-        flags.append(f"recompiled while it was measured, {plural(anew, 'time')}")
     if graphs := facts.get("cuda_graphs_left_out"):
         flags.append(f"inductor left out {plural(graphs, 'CUDA graph')}")
     difference = facts.get("output_difference")

@@ -10,7 +10,6 @@ import logging
 import os
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -178,12 +177,6 @@ def _break_of(graph: GraphModule) -> Break | None:
     frame = frames[-1]
     place = None if frame is None else f"{frame.filename}:{frame.lineno} in {frame.name}"
     return Break(in_short(str(getattr(ended, "reason", NO_REASON))), place)
-
-
-def compiled_frames() -> int:
-    if "torch._dynamo" not in sys.modules:
-        return 0
-    return counted("frames")["total"]
 
 
 def counted(what: str) -> Counter[str]:

@@ -64,14 +64,6 @@ def refused(m: Any, x: Tensor) -> Tensor:
     return x.relu()
 
 
-@model((2, 8), **LAYER, kept=lambda: [torch.ones(1, 8)])
-def late(m: Any, x: Tensor) -> Any:
-    """Is another model from its fortieth pass on."""
-    m.kept = [torch.cat([m.kept[0], x[:1]])]
-    y = m.linear(x)
-    return y.relu() if len(m.kept[0]) > 40 else y
-
-
 @model((2, 4), linear=lambda: nn.Linear(4, 4))
 def _mixed(m: Any, x: Tensor, scale: float, *, others: list[Tensor]) -> dict[str, Any]:
     """Inputs by position and by name, tensors and others; outputs in a dict."""
@@ -133,18 +125,6 @@ def test_a_model_that_is_not_compiled_gives_no_figures(
     assert "\n" not in str(run.reason)
     assert (run.facts["compiled"], run.facts["graphs"]) == (False, graphs)
     assert run.facts["graph_breaks"] == 0 and "compile_time_s" not in run.facts
-
-
-def test_what_is_compiled_while_it_is_measured_is_told(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(running, "WINDOW_S", 0.2)
-    run = measure(session, ModelSpec(f"{HERE}:late"), "key", "dynamo", ONE)
-    assert run.outcome == "ok" and run.facts["compiled_while_measured"] == 1
-    assert "recompiled while it was measured, 1 time" in run.flags
-    run = measure(session, ModelSpec("mlp", input_size=(16,)), "key", "dynamo", ONE)
-    assert "compiled_while_measured" not in run.facts
-    assert not any(flag.startswith("recompiled") for flag in run.flags)
 
 
 @pytest.mark.parametrize(

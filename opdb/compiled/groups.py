@@ -277,7 +277,6 @@ class _Reader:
                         yield node, name
 
     def _changed_through_views(self) -> Iterator[str]:
-        """Yield the buffers that the graph changes through views of them."""
         for node in self._lowered.module.graph.nodes:
             schema = getattr(node.target, "_schema", None)
             changed = node.args[0] if schema is not None and schema.is_mutable else None
@@ -346,7 +345,6 @@ class _Reader:
         return name, spec
 
     def buffer(self, node: Node) -> str | None:
-        """Return the buffer that a node's value fills; None where it fills none."""
         return self._lowered.buffers.get(node)
 
     def layout(self, buffer: str) -> Json | None:

@@ -69,7 +69,6 @@ class Captured:
 
     @property
     def why(self) -> str:
-        """Why the pass is not one graph, in one line."""
         return "; ".join(self.reasons) or NO_REASON
 
     @property
@@ -540,7 +539,6 @@ def _lowered(
 def _read(
     graph: Any, values: Mapping[Node, Any], nodes: Sequence[Any], static: Sequence[int]
 ) -> Lowered:
-    """Read inductor's state after fusing: its graph, its nodes' values, its kernels."""
     held = {**graph.name_to_buffer, **graph.graph_inputs, **graph.constants}
     placeholders = [n for n in values if n.op == "placeholder"]
     changed = {b.get_name(): to for n in nodes for b in n.get_outputs() for to in b.get_mutations()}

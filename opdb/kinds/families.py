@@ -109,7 +109,6 @@ def _reads_indices(view: View) -> int:
 
 
 def _broadcast_inputs(view: View) -> list[dict[str, Json]]:
-    """Return the inputs whose gradients are sums over the output's."""
     return [t for t in view.needing_gradient if list(t["shape"]) != view.outputs[0]]
 
 
@@ -180,7 +179,6 @@ def steps_of(name: str, steps: Callable[[View], list[int]]) -> Backward:
 
 
 def rows_spared(view: View, *names: str) -> int:
-    """Return the rows of the inputs of these names that need no gradient."""
     found = [t for name in names for t in view.specs(name) if not v.needs_gradient(t)]
     return sum(v.numel(t["shape"][:-1]) for t in found)
 

@@ -78,7 +78,6 @@ def _shape(view: View, argument: Json) -> Shape:
 
 
 def _node_flops(view: View, node: Json) -> int:
-    """Return the operations of a node; a multiply-add counts 2."""
     name, given = packet(node), node["args"]
     shapes = [_shape(view, argument) for argument in given]
     if name in _PRODUCTS:

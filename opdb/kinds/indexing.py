@@ -57,7 +57,6 @@ def _assigned_bytes(view: View) -> int:
 
 
 def _places(view: View) -> int:
-    """Return how many elements of its input a call puts something in."""
     name = view.configuration.kind
     if name == "index_put":
         return v.numel(_indexed(view, "indices"))

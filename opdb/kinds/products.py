@@ -39,7 +39,6 @@ def product_shape(view: View, *factors: str) -> Shape:
 
 
 def einsum_shapes(view: View) -> list[Shape]:
-    """Give the output's shape by the equation's letters; an ellipsis broadcasts."""
     terms, output = _einsum_terms(view)
     sizes = _joint_sizes(terms)
     return [[sizes[label] for label in output]]
@@ -414,7 +413,6 @@ def _layer_weights(attentions: int) -> CountRule:
 
 
 def _spared_by_layer(view: View) -> int:
-    """Return the operations of the products spared for inputs that need no gradient."""
     # a norm that comes first has weights: what follows it needs its gradient all the same
     own = 0 if view["norm_first"] else 3 * rows_spared(view, "src", "tgt")
     return 2 * (own + 2 * rows_spared(view, "memory")) * int(view["d_model"]) ** 2
@@ -544,7 +542,6 @@ def _cell_shapes(view: View) -> list[Shape]:
 
 
 def _spared(view: View) -> int:
-    """Return the operations of the products spared for an input that needs no gradient."""
     rate = (2 if view["bidirectional"] else 1) * _GATES[view.configuration.kind]
     rows = rows_spared(view, "input")
     return 2 * rate * int(view["hidden_size"]) * rows * int(view["input_size"])

@@ -179,7 +179,6 @@ def spec_bytes(spec: Json) -> int:
 
 
 def needs_gradient(spec: Json) -> bool:
-    """Return whether a tensor gets a gradient where gradients are taken."""
     return bool(spec.get("gradient", True)) and is_floating(spec["dtype"])
 
 
@@ -292,7 +291,6 @@ _OPERANDS = ("input", "other", "exponent")
 
 
 def _number_dtype(value: Json) -> str:
-    """Return the dtype of a number that is computed with; nothing of no number."""
     if isinstance(value, dict):
         return "complex64" if "complex" in value else "float32" if "float" in value else ""
     return {bool: "bool", int: "int64", float: "float32"}.get(type(value), "")

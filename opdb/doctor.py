@@ -53,7 +53,6 @@ def examine(url: str | None = None) -> list[Finding]:
 
 
 def works(findings: Iterable[Finding]) -> tuple[bool, str]:
-    """Return whether a GPU can be measured, and what is to be put right if not."""
     names = list(dict.fromkeys(finding.check for finding in findings if finding.blocks))
     if not names:
         return True, "a GPU can be measured here"
@@ -148,7 +147,6 @@ def processes(uuid: str) -> Finding:
 
 
 def power(uuid: str) -> Finding:
-    """Judge whether the driver's power samples or at least the energy counter move."""
     try:
         samples, ticks = nvml.try_meters(uuid, METERS_WAIT_S)
     except CannotMeasureError as refused:
@@ -163,7 +161,6 @@ def power(uuid: str) -> Finding:
 
 
 def clocks(board: BoardState) -> Finding:
-    """Judge whether something holds the clock back; NVML does not report one that is locked."""
     if held := sorted(HELD_BACK & set(board.throttle_reasons)):
         advice = "Look after cooling and power supply, and wait until it is over."
         return Finding("clocks", f"held back: {', '.join(held)}", advice, blocks=True)

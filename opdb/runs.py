@@ -91,7 +91,6 @@ class RunTable(Generic[Spec]):
 
     @classmethod
     def read(cls, store: Store, policy: Policy[Spec]) -> RunTable[Spec]:
-        """Read a question's runs, and what living processes have claimed."""
         from opdb.store.claims import held
 
         scopes = set(map(policy.scope, policy.devices))

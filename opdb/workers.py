@@ -382,7 +382,6 @@ def _number() -> str | None:
 def jobs_of(
     commands: Sequence[tuple[str, ...]], folder: Path, db: str | None, *, make: bool
 ) -> list[Job]:
-    """Return a job for each command, with its database; `make` says to make what they need."""
     url = as_url(db) if db else default_url()
     file, base = file_of(url), None
     names = [name_of(command) for command in commands]

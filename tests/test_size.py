@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 22_499, "lines": 42_812, "files": 127},
+    "core": {"statements": 22_472, "lines": 42_780, "files": 127},
     "studies": {"statements": 4_344, "lines": 7_994, "files": 21},
-    "tests": {"lines": 32_000, "files": 267},
+    "tests": {"lines": 31_592, "files": 267},
     "benchmarks": {"lines": 2_486, "files": 10},
 }
 

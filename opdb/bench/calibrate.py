@@ -309,7 +309,6 @@ def trusting(session: Session, calibration: BoardCalibration | None) -> Session:
 
 
 def calibrate_board(session: Session) -> BoardCalibration:
-    """Run the loads, record what the meters show, and judge it; about a minute."""
     platform = session.platform
     measured_at, began_s = now(), time.monotonic()
     try:
@@ -580,7 +579,6 @@ CALL_S = 3e-6
 
 
 def small_network() -> nn.Module:
-    """Return a bottleneck, an inverted residual and a feed-forward part, one after the other."""
     return nn.Sequential(
         nn.Conv2d(256, 64, 1, bias=False),
         nn.BatchNorm2d(64),

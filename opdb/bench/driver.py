@@ -47,7 +47,6 @@ NO_MPS = "opdb has neither a clock nor a meter for the backend 'mps' yet; use --
 
 
 def train(session: Session, request: ModelSpec, workload: str, options: DriverOptions) -> ModelRun:
-    """Run a training of a workload (key); what cannot be measured is a run with that outcome."""
     if options.nvtx and not session.on_gpu:
         raise CannotMeasureError(f"NVTX ranges need a GPU; {session.platform.device.name} is none")
 
@@ -94,8 +93,6 @@ def _train(session: Session, request: ModelSpec, options: DriverOptions, seen: R
 
 
 class _Iteration:
-    """One training step with its data, its parts marked on the device's clock."""
-
     def __init__(
         self, session: Session, loaded: LoadedModel, request: ModelSpec, options: DriverOptions
     ) -> None:

@@ -208,7 +208,6 @@ def _passed(mode: _Answering, run: Callable[[], Any]) -> list[float]:
 
 
 def _issued(mode: _Answering, issues: Sequence[_Issue]) -> list[float]:
-    """Return the time (seconds) of each call by itself, as host times of operators are taken."""
     mode.marks_s = [mode.now_s()]
     times_s = []
     for issue in issues:

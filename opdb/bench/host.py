@@ -127,7 +127,6 @@ def _built(
 
 
 def built_on(call: Call, device: str) -> BuiltCall | None:
-    """Return a call built and run once on a device; None where that fails."""
     try:
         built = build(call.configuration, form=call.form, device=device)
         built()

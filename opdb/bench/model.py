@@ -181,7 +181,6 @@ class RunOptions:
 def measure(
     session: Session, request: ModelSpec, workload: str, mode: Mode, options: RunOptions
 ) -> ModelRun:
-    """Load and measure a model; what cannot be measured is a run with that outcome."""
     work = partial(_measure, session, request, mode, options)
     return run_of(session, workload, mode, work)
 
@@ -507,7 +506,6 @@ class CampaignWork(Generic[Spec]):
         shown: Progress,
         crew: Crew = ALONE,
     ) -> Iterator[tuple[Spec, ModelRun]]:
-        """Make runs on one device ("cuda", "cpu"); see `runs_made`."""
         if not specs:
             return
         workers = crew.workers
@@ -621,7 +619,6 @@ def _measured(
     spec: ModelRunSpec,
     options: RunOptions,
 ) -> ModelRun:
-    """Measure a run; what runs in a process of its own."""
     platform = detect(device)
     meter = open_meter(platform)
     try:

@@ -64,8 +64,6 @@ PassStep: TypeAlias = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Passing:
-    """A loaded model on its device, one eager pass of it, and the clock of the device."""
-
     loaded: LoadedModel
     step: PassStep
     clock: Clock

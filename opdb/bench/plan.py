@@ -109,7 +109,6 @@ class BenchRequest:
         return max(self.rounds or ROUNDS, ROUNDS)
 
     def rounds_of(self, configuration: Configuration, called: Collection[str] = ()) -> int:
-        """Return how many good visits are wanted of a configuration; models call those `called`."""
         rounds = self.rounds or (1 if configuration.key in called else ROUNDS)
         if is_duplicated(configuration, max(self.duplicates, SPREAD_SHARE)):
             return max(rounds, ROUNDS)
@@ -125,7 +124,6 @@ class VisitCounts:
     rejected: Mapping[tuple[str, str], Counter[Outcome]]
 
     def good(self, configuration: Configuration) -> int:
-        """Return how many succeeded, rejected ones included."""
         return self.outcomes.get(self._key(configuration), Counter())["ok"]
 
     def wanted(self, configuration: Configuration, *, rounds: int, retry: bool = False) -> int:
@@ -297,7 +295,6 @@ class SumsReached:
 
 
 def benched_in(store: Store, board: Board, request: BenchRequest) -> list[Benched]:
-    """Return what a board has and lacks under each of the settings that a bench is asked for."""
     return [Benched(store, board, request, settings) for settings in request.settings]
 
 
@@ -318,8 +315,6 @@ def left(store: Store, board: Board, request: BenchRequest) -> list[VisitRequest
 
 @dataclass(frozen=True)
 class Benched:
-    """What a board has and lacks of what a bench is asked for, in some backend settings."""
-
     store: Store
     board: Board
     request: BenchRequest
@@ -362,7 +357,6 @@ class Benched:
         return self.settings.get(ALGORITHM_SETTING)
 
     def _among(self, keys: Collection[str] | None) -> dict[Configuration, tuple[Weights, ...]]:
-        """Return what may be visited, with the states of its weights; of these keys, if given."""
         request = self.request
         called = request.configurations is None
         found = self.store.configurations_among(

@@ -223,7 +223,6 @@ class Rotation:
 
 
 def calls_wanted(call_s: float, copies: int) -> int:
-    """Return how many calls one replay holds: a multiple of `copies` near the wanted length."""
     wanted = min(max(1, math.ceil(REPLAY_TARGET_S / max(call_s, 1e-7))), MAX_CALLS)
     return copies * math.ceil(wanted / copies)
 
@@ -315,7 +314,6 @@ def eager_times_s(step: Callable[[], None], kernels: int, call_s: float) -> tupl
 
 
 def eager_calls(kernels: int, call_s: float) -> int:
-    """Return how many calls of a number of kernels and seconds make an eager round, 1 at least."""
     enough = math.ceil(EAGER_TARGET_S / max(call_s, 1e-7))
     return max(1, min(EAGER_CALLS, LAUNCH_QUEUE // max(kernels, 1), enough))
 

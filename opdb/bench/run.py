@@ -252,7 +252,6 @@ class BenchCampaign:
                     self._store.save_host_visits(list(host_visits(self._host_session, calls)))
 
     def _visit_in_rounds(self, todo: Sequence[VisitRequest]) -> None:
-        """Make visits, then those again that were rejected, then what is not precise enough."""
         left_over = replace(self._request, retry=False)  # what failed again is left
         jobs = list(todo)
         while jobs and self.make(jobs):

@@ -119,8 +119,6 @@ class VisitRequest:
 
 @dataclass(frozen=True)
 class _Reading:
-    """The readings of one stretch of a measurement, from which a visit is made."""
-
     kernels: Mapping[str, int] | None
     replay: Replay | None = None
     stretch: Stretch | None = None

@@ -67,8 +67,6 @@ class Meter(Protocol):
 
 
 class NoMeter:
-    """Stands where nothing can be measured: every window is empty and says why."""
-
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
@@ -142,7 +140,6 @@ HISTORY_S = 120.0
 
 
 def unavailable_reason(root: Path = POWERCAP) -> str | None:
-    """Return why RAPL cannot be read here, or None where it can."""
     packages = _packages(root)
     if not packages:
         return f"no RAPL package under {root}"

@@ -37,7 +37,6 @@ _REASONS = {
 
 
 def start() -> None:
-    """Start NVML; doing so again is harmless."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

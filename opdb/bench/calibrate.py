@@ -371,12 +371,10 @@ class _Recording:
             return self._record()
         finally:
             torch.cuda.synchronize()
-            self._meter.watch_instant(False)
 
     def _record(self) -> BoardRecord:
         busy = self._timed(square_matmul(WORK_SIZE, torch.float32, self._device))
         busy.keep(BOARD_WARM_UP_S)
-        self._meter.watch_instant(True)
         steady = self._steady(busy)
         off = self._off()
         step = self._wave(busy, STEP_PERIOD_S, BOARD_STEP_CYCLES * STEP_PERIOD_S)

@@ -279,7 +279,7 @@ def _why_missed(each: Standing) -> str:
     return ", ".join(why)
 
 
-def _report(built: lazy.loop.Built, target: float, errors: Sequence[OpdbError]) -> Listing:
+def _report(built: lazy.loop.Build, target: float, errors: Sequence[OpdbError]) -> Listing:
     standings = [(each, target) for each in built.standings]
     document = {
         "device": built.device,

@@ -17,9 +17,8 @@ from opdb.records import Device, MeterTest, Series, Trace
 # Pure, so that a recorded board can be looked at anew where there is no GPU.
 
 
-METERS = ("samples", "counter", "instant")
-POWER_METERS = ("samples", "counter")
-"""The meters that may give power, the better one first."""
+METERS = ("samples", "counter")
+"""The meters that give power, the better one first."""
 
 FULL_CLOCK_SHARE = 0.985
 """A clock below this share of the highest was held back."""
@@ -85,7 +84,7 @@ def mean_power_w(trace: Trace, meter: str) -> float | None:
     """Return the mean power (W) that one meter saw over a trace; None if it saw too little."""
     if meter == "counter":
         return counter_power_w(trace.counter_edges)
-    series = series_of(trace, meter)
+    series = trace.power_samples
     return statistics.fmean(w for _, w in series) if len(series) >= MIN_EDGES else None
 
 
@@ -97,17 +96,13 @@ def crossing_s(samples: Series, after_s: float, level: float, within_s: float) -
     return None
 
 
-def series_of(trace: Trace, meter: str) -> Series:
-    return trace.power_samples if meter == "samples" else trace.instant_samples
-
-
 def line_through(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     found = statistics.linear_regression([x for x, _ in points], [y for _, y in points])
     return found.slope, found.intercept
 
 
 def best_mean_w(trace: Trace) -> float | None:
-    means = (mean_power_w(trace, meter) for meter in POWER_METERS)
+    means = (mean_power_w(trace, meter) for meter in METERS)
     return next((mean for mean in means if mean is not None), None)
 
 
@@ -119,7 +114,6 @@ def part_of(trace: Trace, start_s: float, end_s: float) -> Trace:
         end_s - start_s,
         cut(trace.power_samples),
         cut(trace.counter_edges),
-        cut(trace.instant_samples),
         cut(trace.clock_samples),
         trace.answering,
     )
@@ -179,7 +173,6 @@ def facts_of(record: BoardRecord, device: Device) -> tuple[dict[str, float | Non
     facts = {
         "sample_period_s": period_s(steady.power_samples),
         "counter_period_s": period_s(steady.counter_edges),
-        "instant_period_s": period_s(steady.instant_samples),
         "sample_lag_s": lag_s,
         "step_response_10_90_s": response_s,
         "base_power_w": best_mean_w(record.idle),
@@ -188,7 +181,6 @@ def facts_of(record: BoardRecord, device: Device) -> tuple[dict[str, float | Non
         "l2_resident_bytes": l2_resident,
     }
     reasons = {
-        "instant_period_s": "the driver reports no instant power",
         "limit_power_w": "the load did not pull the clock down",
         "l2_resident_bytes": why_not,
     }
@@ -248,17 +240,16 @@ def resident_bytes(
 CALLED = {
     "samples": "the driver's ring of samples",
     "counter": "the energy counter",
-    "instant": "the instant power",
 }
 STEADY_BOUND = 0.02
-"""Limit on how far a meter may lie from the middle one on a steady load."""
+"""Limit on how far the counter may lie from the samples on a steady load."""
 
 SQUARE_BOUND = 0.1
 """Limit on how far a meter's mean over a load switched on and off may lie from what its two levels
 give.
 
 On two H200 boards ring and counter lay 2 to 6 % low, for a load just switched on draws less than
-one that lasts; instant power, which looks a part of the time, lay 22 and 35 % off.
+one that lasts; NVML's instant power, which looks a part of the time, lay 22 and 35 % off.
 """
 
 IN_STEP = 0.05
@@ -273,7 +264,7 @@ def tests_of(record: BoardRecord, settle_s: float) -> tuple[MeterTest, ...]:
     Before a visit the device settles for `settle_s`.
     """
     return (
-        *steady_tests(record.steady),
+        *steady_tests(record.steady, record.off),
         *(square_test(record, meter) for meter in METERS),
         step_test(record, settle_s),
     )
@@ -293,7 +284,7 @@ def power_meter(tests: Sequence[MeterTest]) -> tuple[str | None, str]:
     """Return the meter that gives power, and in words which it is, or why there is none."""
     failed = distrusted(tests)
     lost = [f"{CALLED[meter]} is not used ({failed[meter]})" for meter in METERS if meter in failed]
-    for meter in POWER_METERS:
+    for meter in METERS:
         named = [test for test in tests if test.name.startswith(f"{meter}:")]
         if meter not in failed and any(test.passed for test in named):
             return meter, "; ".join([f"power comes from {CALLED[meter]}", *lost])
@@ -303,30 +294,21 @@ def power_meter(tests: Sequence[MeterTest]) -> tuple[str | None, str]:
 # A steady load
 
 
-def steady_tests(trace: Trace) -> list[MeterTest]:
-    """Compare the meters with each other on one steady load.
+def steady_tests(trace: Trace, off: Trace) -> list[MeterTest]:
+    """Compare the meters with each other on one steady load; `off` is the trace without it.
 
-    Of three the middle one is the measure, so that one alone can be found wrong; of two it is the
-    samples, else the counter, whose own test cannot be made then.
+    The samples are the measure, where they change with the load; else the counter, whose own test
+    cannot be made then.
     """
     found: dict[str, float] = {}
     for meter in METERS:
-        mean = mean_power_w(trace, meter)
-        if mean is not None:
-            found[meter] = mean
-    middle = _middle(found)
-    return [_steady_test(trace, meter, found, middle) for meter in METERS]
+        high, low = mean_power_w(trace, meter), mean_power_w(off, meter) or 0.0
+        if high is not None and high >= STANDS_OUT * low:
+            found[meter] = high
+    return [_steady_test(trace, meter, found) for meter in METERS]
 
 
-def _middle(found: Mapping[str, float]) -> str | None:
-    if len(found) == len(METERS):
-        return sorted(found, key=lambda meter: found[meter])[1]
-    return next(iter(found), None)
-
-
-def _steady_test(
-    trace: Trace, meter: str, found: Mapping[str, float], middle: str | None
-) -> MeterTest:
+def _steady_test(trace: Trace, meter: str, found: Mapping[str, float]) -> MeterTest:
     name = f"{meter}: steady load"
     if meter not in found:
         if meter not in trace.answering:
@@ -334,13 +316,11 @@ def _steady_test(
         words = f"{CALLED[meter]} hardly changed in {trace.duration_s:.1f} s of load"
         return MeterTest(name, False, None, STEADY_BOUND, words)
     words = f"{CALLED[meter]} reads {found[meter]:.1f} W on a steady load"
-    if middle is None or (meter == middle and len(found) < len(METERS)):
+    measure = next(iter(found))
+    if meter == measure:
         return _not_made(name, f"{words}, and nothing says whether that is right")
-    apart = found[meter] / found[middle] - 1
-    if meter == middle:
-        words += ", in the middle of three meters"
-    else:
-        words += f", {CALLED[middle]} {found[middle]:.1f} W: {_percent(apart)}"
+    apart = found[meter] / found[measure] - 1
+    words += f", {CALLED[measure]} {found[measure]:.1f} W: {_percent(apart)}"
     return MeterTest(name, abs(apart) <= STEADY_BOUND, abs(apart), STEADY_BOUND, words)
 
 
@@ -393,18 +373,13 @@ def _wave_ratio(
             if start_s <= t <= end_s
         ]
         return line_through(points)[0] if len(points) >= MIN_EDGES else None
-    samples = series_of(wave.trace, meter)
-    if meter == "samples":
-        # A sample shows the tick around the moment that its lag leads back to.
-        half_s = (period_s(samples) or 0.0) / 2
-        moved = [(t - (lag_s or 0.0), w) for t, w in samples]
-        kept = [(t, w) for t, w in moved if start_s <= t - half_s and t + half_s <= end_s]
-        if kept:
-            start_s, end_s = kept[0][0] - half_s, kept[-1][0] + half_s
-    else:
-        kept = [(t, w) for t, w in samples if start_s <= t <= end_s]
+    # A sample shows the tick around the moment that its lag leads back to.
+    half_s = (period_s(wave.trace.power_samples) or 0.0) / 2
+    moved = [(t - (lag_s or 0.0), w) for t, w in wave.trace.power_samples]
+    kept = [(t, w) for t, w in moved if start_s <= t - half_s and t + half_s <= end_s]
     if len(kept) < MIN_SAMPLES:
         return None
+    start_s, end_s = kept[0][0] - half_s, kept[-1][0] + half_s
     expected_w = expected_energy_j(wave.on, levels_w, start_s, end_s) / (end_s - start_s)
     return statistics.fmean(w for _, w in kept) / expected_w
 

@@ -13,7 +13,6 @@ from typing import Any
 from opdb.derive.quiet import HELD_UP, LEAST_BLOCKS, quiet_rounds_s
 from opdb.derive.statistics import (
     AGREEMENT_BOUND,
-    PooledSpread,
     Typical,
     disagreement,
     half_width,
@@ -240,7 +239,7 @@ def _eager_time_s(visit: Visit) -> float | None:
 
 def quantity_of(
     values: Sequence[float],
-    pooled: PooledSpread | None,
+    pooled: float | None,
     samples: Sequence[float] | None = None,
     *,
     scale: float | None = None,

@@ -92,22 +92,14 @@ def slope(edges: Sequence[tuple[float, float]]) -> float | None:
     return (edges[-1][1] - edges[0][1]) / (edges[-1][0] - edges[0][0])
 
 
-@dataclass(frozen=True)
-class PooledSpread:
-    """Relative standard deviation between visits, pooled over many configurations."""
-
-    relative: float
-    degrees: float
-
-
 ONE_SIGMA = 0.683
 """Share of normal values that lie within one standard deviation of their mean."""
 
 
 def pool_spread(
     groups: Iterable[Sequence[float]], scales: Iterable[Sequence[float]] | None = None
-) -> PooledSpread | None:
-    """Pool the relative spread between visits over all configurations that have two or more.
+) -> float | None:
+    """Pool the relative standard deviation between visits, over all configurations with two.
 
     It is the difference between two visits, over √2, that 68.3 % of all pairs do not exceed. A few
     configurations that scatter widely would dominate a mean of squares; they keep their own spread
@@ -125,11 +117,11 @@ def pool_spread(
     differences.sort()
     # The next larger of few: a spread is rather taken too wide than too narrow.
     place = min(math.ceil(ONE_SIGMA * len(differences)), len(differences)) - 1
-    return PooledSpread(differences[place], float(len(differences)))
+    return differences[place]
 
 
 def half_width(
-    values: Sequence[float], pooled: PooledSpread | None, scale: float | None = None
+    values: Sequence[float], pooled: float | None, scale: float | None = None
 ) -> float | None:
     """Return the half width of the 95 % interval of the mean of visits.
 
@@ -142,8 +134,8 @@ def half_width(
     count, mean = len(values), statistics.fmean(values)
     squares = sum((v - mean) ** 2 for v in values)
     degrees = count - 1.0
-    if pooled:
-        squares += PRIOR_DEGREES * (pooled.relative * (mean if scale is None else scale)) ** 2
+    if pooled is not None:
+        squares += PRIOR_DEGREES * (pooled * (mean if scale is None else scale)) ** 2
         degrees += PRIOR_DEGREES
     if degrees < 1:
         return None

@@ -75,13 +75,6 @@ def handle_of(uuid: str) -> Any:
         return pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
 
-def instant_power_w(handle: Any) -> float | None:
-    found = optional("nvmlDeviceGetFieldValues", handle, [pynvml.NVML_FI_DEV_POWER_INSTANT])
-    if found is None or found[0].nvmlReturn != pynvml.NVML_SUCCESS:
-        return None
-    return float(found[0].value.uiVal) * MILLI
-
-
 def throttle_reasons(bits: int) -> tuple[str, ...]:
     names = {getattr(pynvml, f"nvmlClocksEventReason{name}"): name for name in _REASONS}
     return tuple(_REASONS[name] for bit, name in names.items() if bits & bit)
@@ -236,7 +229,7 @@ ANSWERED_WITHIN_S = 60.0
 
 CLOSED_WITHIN_S = 10.0
 
-_SERIES = ("samples", "counter", "instant", "clock")
+_SERIES = ("samples", "counter", "clock")
 
 
 class NvmlMeter:
@@ -289,9 +282,6 @@ class NvmlMeter:
             reason=None if answer["power"] else "the driver gave no power sample in the window",
         )
 
-    def watch_instant(self, on: bool) -> None:
-        self._ask({"watch_instant": on})
-
     def trace(self, start_s: float, end_s: float) -> Trace:
         answer = self._ask({"trace": [start_s, end_s]})
         series = {name: tuple((t, v) for t, v in answer[name]) for name in _SERIES}
@@ -300,7 +290,6 @@ class NvmlMeter:
             duration_s=end_s - start_s,
             power_samples=series["samples"],
             counter_edges=tuple((t, j - edges[0][1]) for t, j in edges),
-            instant_samples=series["instant"],
             clock_samples=series["clock"],
             answering=tuple(answer["answering"]),
         )
@@ -332,21 +321,17 @@ class PowerRecorder:
         self.power = self.ring.samples
         self.counter: deque[tuple[float, float]] = deque()
         self.clock: deque[tuple[float, float, int]] = deque()
-        self.instant: deque[tuple[float, float]] = deque()
-        self.watches_instant = False
 
     def poll(self) -> None:
         counter = optional("nvmlDeviceGetTotalEnergyConsumption", self.handle)
         keep_change(self.counter, scaled(counter, MILLI))
-        if self.watches_instant:
-            keep_change(self.instant, instant_power_w(self.handle))
         now = time.monotonic()
         clock = optional("nvmlDeviceGetClockInfo", self.handle, pynvml.NVML_CLOCK_SM)
         reasons = optional("nvmlDeviceGetCurrentClocksEventReasons", self.handle)
         if clock is not None:
             self.clock.append((now, clock * MEGA, reasons or 0))
         self.ring.poll(now)
-        for history in (self.power, self.counter, self.clock, self.instant):
+        for history in (self.power, self.counter, self.clock):
             while history and history[0][0] < now - HISTORY_S:
                 history.popleft()
 
@@ -359,17 +344,13 @@ class PowerRecorder:
     def reply(self, request: dict[str, Any]) -> dict[str, Any]:
         if "window" in request:
             return self.answer(*request["window"])
-        if "trace" in request:
-            return self.trace(*request["trace"])
-        self.watches_instant = request["watch_instant"]
-        return {}
+        return self.trace(*request["trace"])
 
     def trace(self, start_s: float, end_s: float) -> dict[str, Any]:
         self.await_ring(end_s)
         series = {
             "samples": self.power,
             "counter": self.counter,
-            "instant": self.instant,
             "clock": [(t, hz) for t, hz, _ in self.clock],
         }
         cut = {

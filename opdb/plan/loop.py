@@ -31,10 +31,6 @@ class BuildModel:
     request: ModelSpec
     workload: Workload
 
-    @property
-    def ran(self) -> str:
-        return self.workload.model_key
-
 
 @dataclass(frozen=True)
 class BuildRequest:
@@ -55,7 +51,7 @@ class BuildRequest:
 class BuildProgress:
     """How far a workload is: its answer (None: nothing was measured), its run, what is left.
 
-    `run` is the outcome of its model's run on the board, None where there is none yet; `left` are
+    `run` is the outcome of the model's run on the board, None where there is none yet; `left` are
     the pending configurations (keys).
     """
 
@@ -72,37 +68,30 @@ class BuildProgress:
         return self.run == "ok" and self.answer is not None and self.answer.meets(target)
 
 
-@dataclass
-class Built:
-    """What a build did, and how far every workload is now; `stopped` says why it ended early."""
-
-    device: str
-    board: str
-    survey: Survey = field(init=False)
-    standings: list[BuildProgress] = field(default_factory=list)
-    benched: int = 0
-    visits: int = 0
-    runs: int = 0
-    elapsed_s: float = 0.0
-    stopped: str | None = None
-
-
 def build(
     store: Store,
     jobs: Sequence[BuildModel],
     request: BuildRequest,
     device: str | None,
     display: Display,
-) -> Built:
+) -> Build:
     """Bench and measure until every workload meets the target, or nothing more can be done.
 
     The workloads must be stored. What is measured already is not measured again; what another
     process is at is left to it.
     """
-    return _Build(store, jobs, request, detect(device), display, device).run()
+    made = Build(store, jobs, request, detect(device), display, device)
+    made.run()
+    return made
 
 
-class _Build:
+class Build:
+    """What a build did, and how far every workload is now; `stopped` says why it ended early."""
+
+    survey: Survey
+    standings: list[BuildProgress]
+    elapsed_s: float
+
     def __init__(
         self,
         store: Store,
@@ -113,23 +102,22 @@ class _Build:
         device: str | None,
     ) -> None:
         self._store, self._jobs, self._request, self._display = store, jobs, request, display
-        self._platform, self._device = platform, device
-        self._board = platform.board.uuid
-        self._policy = ModelPolicy((platform.device.slug,), (self._board,))
+        self._platform, self._named = platform, device
+        self.device, self.board = platform.device.slug, platform.board.uuid
+        self._policy = ModelPolicy((self.device,), (self.board,))
         self._tried: set[str] = set()
         self._elsewhere: set[str] = set()
         self._time = Budget(request.gpu_seconds)
         take_in(store, platform.device.slug)
         self._estimates: Mapping[str, Cost] | None = None
-        self.built = Built(platform.device.slug, self._board)
+        self.benched = self.visits = self.runs = 0
+        self.stopped: str | None = None
 
-    def run(self) -> Built:
+    def run(self) -> None:
         if self._bench():
             self._measure_models()
-        built, known = self.built, self._survey()
-        built.elapsed_s, built.survey = self._time.elapsed_s, known
-        built.standings = self._standings(known)
-        return built
+        self.elapsed_s, self.survey = self._time.elapsed_s, self._survey()
+        self.standings = self._standings(self.survey)
 
     def _survey(self) -> Survey:
         platform, workloads = self._platform, [job.workload for job in self._jobs]
@@ -138,7 +126,7 @@ class _Build:
             platform.device,
             workloads,
             current_settings(),
-            self._board,
+            self.board,
             self._estimates,
         )
         self._estimates = known.estimates
@@ -169,14 +157,14 @@ class _Build:
             if not steps:
                 return True
             if self._is_short_of(0.0):
-                self.built.stopped = self._time_is_up
+                self.stopped = self._time_is_up
                 return False
             self._bench_all([step.key for step in steps])
 
     def _bench_all(self, keys: Sequence[str]) -> None:
         self._display.note(f"bench: {plural(len(keys), 'configuration')} to the target")
         request = BenchRequest(
-            device=self._device,
+            device=self._named,
             max_s=self._time.left_s,
             retry=self._request.retry,
             rounds=None,
@@ -188,8 +176,8 @@ class _Build:
         self._elsewhere |= result.elsewhere
         if result.stopped is None:
             self._tried |= set(keys) - result.elsewhere
-        self.built.benched += result.configurations
-        self.built.visits += result.outcomes.total()
+        self.benched += result.configurations
+        self.visits += result.outcomes.total()
 
     def _measure_models(self) -> None:
         work = model_work(self._policy, retry=self._request.retry)
@@ -198,17 +186,17 @@ class _Build:
         made = 0
         if lacking and not self._is_short_of(usual_s):
             with self._display.progress(len(lacking), "measure") as shown:
-                for _ in work.run(self._store, lacking, self._device, shown):
+                for _ in work.run(self._store, lacking, self._named, shown):
                     made += 1
                     if self._is_short_of(usual_s):
                         break
-        self.built.runs = made
+        self.runs = made
         late = len(lacking) - made
         if late and self._is_short_of(usual_s):
-            self.built.stopped = f"{self._time_is_up}; not run: {plural(late, 'model')}"
+            self.stopped = f"{self._time_is_up}; not run: {plural(late, 'model')}"
 
     def _spec(self, job: BuildModel) -> ModelRunSpec:
-        return ModelRunSpec(job.request, job.ran, self._request.mode, (self._board,))
+        return ModelRunSpec(job.request, job.workload.model_key, self._request.mode, (self.board,))
 
     def _standings(self, known: Survey) -> list[BuildProgress]:
         predictor = predictor_for(
@@ -232,7 +220,7 @@ class _Build:
         return standings
 
     def _answer(self, predictor: Predictor, job: BuildModel) -> Answer | None:
-        board = self._board if self._store.campaigns(board=self._board) else None
+        board = self.board if self._store.campaigns(board=self.board) else None
         try:
             return predictor.answer(job.workload, self._request.mode, board)
         except InputError:

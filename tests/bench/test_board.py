@@ -87,13 +87,7 @@ def test_what_failed_reaches_no_measurement(gpu: Session) -> None:
 
 
 class Watched:
-    """A meter that keeps what it is told to watch, and whose traces are empty."""
-
-    def __init__(self) -> None:
-        self.told: list[bool] = []
-
-    def watch_instant(self, on: bool) -> None:
-        self.told.append(on)
+    """A meter whose traces are empty."""
 
     def trace(self, start_s: float, end_s: float) -> Trace:
         return Trace(end_s - start_s)

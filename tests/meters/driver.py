@@ -48,7 +48,6 @@ class RecordedDriver:
         monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", self._samples)
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", self._instant)
         clock = SimpleNamespace(
             monotonic=lambda: BOOT_S + self.at_s, time=self._wall_s, sleep=self.sleep
         )
@@ -84,7 +83,3 @@ class RecordedDriver:
         if not found:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return 1, found
-
-    def _instant(self, *_: object) -> list[SimpleNamespace]:
-        value = SimpleNamespace(uiVal=self._now("instant_power_mw"))
-        return [SimpleNamespace(nvmlReturn=pynvml.NVML_SUCCESS, value=value)]

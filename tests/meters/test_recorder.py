@@ -22,7 +22,6 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> RecordedDriver:
 def recorded(driver: RecordedDriver) -> PowerRecorder:
     """A recorder that has polled the driver all through the recording."""
     made = PowerRecorder("GPU-of-the-recording")
-    made.watches_instant = True
     while driver.at_s < driver.marks["end"]:
         made.poll()
         driver.sleep(POLL_PERIOD_S)
@@ -113,10 +112,6 @@ def test_a_trace_has_each_series_in_its_unit(driver: RecordedDriver) -> None:
     made = recorded(driver)
     start_s, end_s = at_the_limit(driver)
     found = made.reply({"trace": [BOOT_S + start_s, BOOT_S + end_s]})
-    answered = {mw for _, mw in driver.between("instant_power_mw", start_s - 0.1, end_s)}
-    seen_w = [w for _, w in found["instant"]]
-    assert len(seen_w) >= 3 and {round(w * 1000) for w in seen_w} <= answered
-    assert max(seen_w) < 1000
     answered = {mj for _, mj in driver.between("energy_mj", start_s - 0.1, end_s)}
     seen_j = [j for _, j in found["counter"]]
     assert len(seen_j) >= 5 and {round(j * 1000) for j in seen_j} <= answered
@@ -124,4 +119,4 @@ def test_a_trace_has_each_series_in_its_unit(driver: RecordedDriver) -> None:
     assert {hz for _, hz in found["clock"]} <= {
         mhz * 1e6 for _, mhz in driver.recorded["clock_mhz"]
     }
-    assert found["answering"] == ["samples", "counter", "instant", "clock"]
+    assert found["answering"] == ["samples", "counter", "clock"]

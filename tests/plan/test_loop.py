@@ -11,7 +11,7 @@ import pytest
 
 from opdb.bench.session import detect
 from opdb.harvest.passes import harvest
-from opdb.plan.loop import BuildModel, BuildRequest, Built, build
+from opdb.plan.loop import Build, BuildModel, BuildRequest, build
 from opdb.plan.survey import EPSILON, Demand, SurveyStep, rank
 from opdb.records import Configuration
 from opdb.spec import ModelSpec
@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def built(store: Store, request: BuildRequest, *jobs: BuildModel) -> tuple[Built, Heard]:
+def built(store: Store, request: BuildRequest, *jobs: BuildModel) -> tuple[Build, Heard]:
     heard = Heard()
     for job in jobs:
         store.save_workload(job.workload)

@@ -150,10 +150,9 @@ class Build:
 
         Costs may differ from what the plan took them for, so that another one follows.
         """
-        goals = dict.fromkeys((job.workload.key for job in self._jobs), self._request.target)
         while True:
             known = self._survey()
-            steps = known.plan(goals, self._request.significance)
+            steps = known.plan(self._request.target, self._request.significance)
             if not steps:
                 return True
             if self._is_short_of(0.0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,7 +43,7 @@ least mean waiting (1)."""
 
 @dataclass(frozen=True)
 class Demand:
-    """What a workload needs: a goal for each of its quantities (time, or time and energy).
+    """What a workload needs of each of its quantities (time, or time and energy).
 
     `shares` holds, for each configuration that may be measured (key), its share of each quantity;
     `have` what is measured already.
@@ -51,7 +51,6 @@ class Demand:
 
     shares: Mapping[str, tuple[float, ...]]
     have: tuple[float, ...]
-    goal: float
 
 
 @dataclass(frozen=True)
@@ -64,26 +63,29 @@ class SurveyStep:
 
 
 def rank(
-    demands: Sequence[Demand], seconds: Mapping[str, float], first: Iterable[str] = ()
+    demands: Sequence[Demand],
+    goal: float,
+    seconds: Mapping[str, float],
+    first: Iterable[str] = (),
 ) -> list[SurveyStep]:
     """Return the configurations to measure, in order, until every demand is met or none is left.
 
-    `seconds` is what each costs; `first` those that come first in any case, and are never dropped.
+    `goal` is the share of each quantity that is wanted, `seconds` what each configuration costs;
+    `first` those that come first in any case, and are never dropped.
     """
     if not seconds:
         return []
     keys, prices = list(seconds), np.array(list(seconds.values()))
     shares = np.hstack([_matrix(demand, keys) for demand in demands] or [np.zeros((len(keys), 0))])
-    goals = np.array([demand.goal for demand in demands for _ in demand.have])
     have = np.array([part for demand in demands for part in demand.have])
     pinned = [keys.index(key) for key in dict.fromkeys(first) if key in seconds]
-    steps = _greedy(shares, np.maximum(goals - have, 0.0), prices, pinned)
+    steps = _greedy(shares, np.maximum(goal - have, 0.0), prices, pinned)
     have = have + shares[[place for place, _ in steps]].sum(axis=0)
     kept = []
     for place, gain in reversed(steps):
         without = have - shares[place]
         # A demand that all steps together do not meet needs each of its own.
-        if place in pinned or np.any((shares[place] > 0) & (without < goals - EPSILON)):
+        if place in pinned or np.any((shares[place] > 0) & (without < goal - EPSILON)):
             kept.append(SurveyStep(keys[place], gain, seconds[keys[place]]))
         else:
             have = without
@@ -322,21 +324,16 @@ class Survey:
         energy = known * max(0.0, 1 - sum(e for _, e in left))
         return Coverage(of_calls, time, energy if self.energy else None)
 
-    def plan(self, goals: Mapping[str, float], significance: Significance) -> list[SurveyStep]:
-        """Return what to measure, in order, until each workload (key) reaches its goal.
+    def plan(self, goal: float, significance: Significance) -> list[SurveyStep]:
+        """Return what to measure, in order, until each workload is covered to the goal.
 
-        What is pinned and what cannot be sized comes first; what costs the host alone last, one
-        configuration of each kind, since kinds share their host times.
+        What is pinned and what cannot be sized comes first.
         """
         allowed = self._allowed(significance)
         seconds = {key: self.price(key) for key in allowed}
         pinned = [k for k in allowed if self.configurations[k].kind in significance.always]
-        wanted = {key for each in goals for key in self.counts[each]}
-        first = [*pinned, *(key for key in self.unsized if key in wanted and key in seconds)]
-        steps = rank(self._demands(goals), seconds, first)
-        taken = {step.key for step in steps}
-        hosted = self._for_the_host(wanted & seconds.keys() - taken, taken)
-        return steps + [SurveyStep(key, 0.0, seconds[key]) for key in hosted]
+        first = [*pinned, *(key for key in self.unsized if key in seconds)]
+        return rank(self._demands(), goal, seconds, first)
 
     def _allowed(self, significance: Significance) -> list[str]:
         """Return the pending configurations (keys) that the project's list does not leave out."""
@@ -344,36 +341,20 @@ class Survey:
             key for key in self.pending if self.configurations[key].kind not in significance.never
         ]
 
-    def _demands(self, goals: Mapping[str, float]) -> list[Demand]:
+    def _demands(self) -> list[Demand]:
         demands = []
-        for workload in self.workloads:
-            shares = self.shares[workload.key]
-            if shares is None or workload.key not in goals:
+        for shares in self.shares.values():
+            if shares is None:
                 continue
             rest = {k: self._counted(both) for k, both in shares.items() if k not in self.costs}
             measured = [self._counted(both) for k, both in shares.items() if k in self.costs]
             zeros = self._counted((0.0, 0.0))
             have = tuple(sum(each) for each in zip(*measured, zeros, strict=True))
-            demands.append(Demand(rest, have, goals[workload.key]))
+            demands.append(Demand(rest, have))
         return demands
 
     def _counted(self, shares: tuple[float, float]) -> tuple[float, ...]:
         return shares if self.energy else shares[:1]
-
-    def _for_the_host(self, keys: Collection[str], taken: Collection[str]) -> list[str]:
-        """Return one configuration (key) of each kind that nothing measured or taken is of."""
-        if not self.energy:
-            return []  # on a processor the host is the device
-        known = {self.configurations[key].title for key in (*self.costs, *taken)}
-        calls: Counter[str] = Counter()
-        for counts in self.counts.values():
-            calls.update(counts)
-        most: dict[str, str] = {}
-        for key in sorted(keys, key=lambda key: (-calls[key], key)):
-            kind = self.configurations[key].title
-            if kind not in known:
-                most.setdefault(kind, key)
-        return list(most.values())
 
 
 def configurations_of(workloads: Sequence[Workload]) -> dict[str, Configuration]:
@@ -447,8 +428,7 @@ def planned(
     survey: Survey, target: float, significance: Significance, gpu_seconds: float | None = None
 ) -> Planned:
     """Plan what brings every workload to the target, within so many GPU-seconds where given."""
-    goals = dict.fromkeys((workload.key for workload in survey.workloads), target)
-    steps = survey.plan(goals, significance)
+    steps = survey.plan(target, significance)
     until_s = list(accumulate(step.seconds for step in steps))
     within = len(steps) if gpu_seconds is None else bisect_right(until_s, gpu_seconds)
     taken = {step.key for step in steps[:within]}

@@ -69,8 +69,8 @@ def test_a_run_of_this_board_is_not_repeated_one_of_another_does_not_count(store
 # The order of measuring: what is asked is reached, cheaply, and nothing is in it for nothing
 
 
-def demand(goal: float, **shares: float) -> Demand:
-    return Demand({key: (share,) for key, share in shares.items()}, (0.0,), goal)
+def demand(**shares: float) -> Demand:
+    return Demand({key: (share,) for key, share in shares.items()}, (0.0,))
 
 
 def keys(steps: Sequence[SurveyStep]) -> list[str]:
@@ -88,18 +88,18 @@ ONES = dict.fromkeys("abcdefgh", 1.0)
 
 
 def test_the_largest_share_comes_first_and_what_is_not_needed_never() -> None:
-    found = rank([demand(0.9, a=0.05, b=0.6, c=0.3, d=0.05)], ONES)
+    found = rank([demand(a=0.05, b=0.6, c=0.3, d=0.05)], 0.9, ONES)
     assert keys(found) == ["b", "c"]
 
 
 def test_what_serves_two_models_goes_before_what_serves_one() -> None:
-    one, other = demand(0.5, a=0.5, b=0.5), demand(0.5, b=0.5, c=0.5)
-    assert keys(rank([one, other], ONES)) == ["b"]
+    one, other = demand(a=0.5, b=0.5), demand(b=0.5, c=0.5)
+    assert keys(rank([one, other], 0.5, ONES)) == ["b"]
 
 
 def test_pins_come_first_and_stay() -> None:
-    one = demand(0.5, a=0.9, b=0.1)
-    found = rank([one], ONES, first=["h", "b", "nowhere"])
+    one = demand(a=0.9, b=0.1)
+    found = rank([one], 0.5, ONES, first=["h", "b", "nowhere"])
     assert keys(found) == ["h", "b", "a"]
 
 
@@ -117,15 +117,15 @@ def test_goals_are_reached_without_a_step_too_many_and_cheaper_than_one_by_one(s
         shares = {
             key: (w[0] / wholes[0], w[1] / wholes[1]) for key, w in zip(some, weights, strict=True)
         }
-        demands.append(Demand(shares, (0.0, 0.0), 0.9))
-    found = rank(demands, seconds)
+        demands.append(Demand(shares, (0.0, 0.0)))
+    found = rank(demands, 0.9, seconds)
     taken = keys(found)
     assert len(taken) == len(set(taken))
     for each in demands:
-        assert covered(each, taken) >= each.goal - EPSILON
+        assert covered(each, taken) >= 0.9 - EPSILON
     for key in taken:
         rest = [other for other in taken if other != key]
-        assert any(covered(each, rest) < each.goal - EPSILON for each in demands), key
-    one_by_one = {key for each in demands for key in keys(rank([each], seconds))}
+        assert any(covered(each, rest) < 0.9 - EPSILON for each in demands), key
+    one_by_one = {key for each in demands for key in keys(rank([each], 0.9, seconds))}
     assert sum(step.seconds for step in found) <= sum(seconds[key] for key in one_by_one) + 1e-9
-    assert rank(demands, seconds) == found, "the same question has the same answer"
+    assert rank(demands, 0.9, seconds) == found, "the same question has the same answer"

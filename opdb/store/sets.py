@@ -169,18 +169,18 @@ def looked_up(
     found = [dict(row) for row in visits]
     lacking = [row for row in found if any(are_left_out(row[name]) for name in APART[table.name])]
     for folder in folders_of(connection, {row["campaign"] for row in lacking}):
-        _fill(lacking, folder)
+        _fill(lacking, folder)  # ends where the last of them is found
     return found
 
 
 def _fill(visits: Iterable[NewRow], folder: Path) -> None:
-    """Put the raw samples of a set's file into these rows, packed, as far as it has them.
+    """Put the raw samples of a set's file into those of the rows that lack them, packed.
 
     Raises:
         InputError: the file cannot be read.
     """
-    path, lacking = folder / SAMPLES, {row["id"]: row for row in visits}
-    for id_, line in takewhile(lambda _: lacking, _lines(path)):
+    lacking = {row["id"]: row for row in visits if any(map(are_left_out, map(row.get, SAMPLED)))}
+    for id_, line in takewhile(lambda _: lacking, _lines(folder / SAMPLES)):
         row = lacking.pop(id_, None)
         if row is None:
             continue
@@ -188,7 +188,7 @@ def _fill(visits: Iterable[NewRow], folder: Path) -> None:
             samples = json.loads(line)
             row.update({name: pack(samples[name]) for name in SAMPLED & samples.keys()})
         except DAMAGE as error:
-            raise InputError(f"{path}: {id_[:40]!r}: {_why(error)}") from error
+            raise InputError(f"{folder / SAMPLES}: {id_[:40]!r}: {_why(error)}") from error
 
 
 def folders_of(connection: Connection, campaigns: set[str] | None = None) -> list[Path]:

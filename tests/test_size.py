@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
     "core": {"statements": 22_407, "lines": 42_691, "files": 127},
-    "studies": {"statements": 4_344, "lines": 7_994, "files": 21},
+    "studies": {"statements": 4_344, "lines": 7_993, "files": 21},
     "tests": {"lines": 31_562, "files": 267},
     "benchmarks": {"lines": 2_486, "files": 10},
 }

@@ -18,7 +18,7 @@ from opdb.derive.statistics import typical_on
 from opdb.errors import InputError, OpdbError, UnknownNameError, raise_all
 from opdb.files import check_writable
 from opdb.progress import Display
-from opdb.records import Board, Campaign, Device, Json, Mode, ModelRun, Workload
+from opdb.records import Campaign, Device, Json, Mode, ModelRun, Workload
 from opdb.runs import ModelPolicy
 from opdb.spec import ModelSpec, describe, workload_columns
 from opdb.summary import requests_named
@@ -28,7 +28,7 @@ from opdb.units import show
 if TYPE_CHECKING:
     from opdb.predict.predictor import Answer, Predictor
     from opdb.runs import ModelRunSpec
-    from opdb.store import Store
+    from opdb.store import RunState, Store
 
 PANEL = "studies"
 
@@ -66,11 +66,6 @@ class ModeRow:
         return figures_of(self.cost)
 
     @property
-    def launches(self) -> int | None:
-        """How many kernels a pass launches; None where they could not be seen."""
-        return None if self.run.kernels is None else sum(self.run.kernels.values())
-
-    @property
     def remarks(self) -> list[str]:
         if self.cost is None:
             return [why_failed(self.run)]
@@ -82,9 +77,15 @@ def why_failed(run: ModelRun) -> str:
     return str(run.reason) if run.outcome == "unsupported" else f"{run.outcome}: {run.reason}"
 
 
-def policy(board: Board, torch: str | None) -> ModelPolicy:
-    """Return what counts as run already: what this board ran with this version of torch."""
-    return ModelPolicy((board.device,), (board.uuid,), {"torch": torch})
+@dataclass(frozen=True)
+class TorchPolicy(ModelPolicy):
+    """What counts as run already: what these boards ran with this version of torch."""
+
+    torch: str | None = None
+
+    def runs(self, store: Store) -> list[RunState]:
+        alike = {c.id for c in store.campaigns() if _torch_of(c) == self.torch}
+        return [run for run in super().runs(store) if run.campaign in alike]
 
 
 def mode_rows(
@@ -219,7 +220,10 @@ MODES: Table[ModeRow] = Table(
     Column("power_w", lambda row: row.cost.power_w if row.cost else None),
     Column("clock_hz", lambda row: row.cost.clock_hz if row.cost else None),
     Column("peak_memory_bytes", lambda row: row.run.peak_memory_bytes),
-    Column("launches", lambda row: row.launches),
+    Column(
+        "launches",
+        lambda row: None if row.run.kernels is None else sum(row.run.kernels.values()),
+    ),
     Column(
         "compile_time_s",
         _fact("compile_time_s"),
@@ -243,10 +247,7 @@ MODES: Table[ModeRow] = Table(
 
 @dataclass(frozen=True, repr=False)
 class ModesReport(Report):
-    """Rows of a device; `board` (UUID) is None where they may be of several.
-
-    `left_out` are modes that the device lacks, `errors` say which models could not be harvested.
-    """
+    """Rows of a device, of one board (UUID) or of several; the modes that the device lacks."""
 
     device: Device
     board: str | None
@@ -326,9 +327,8 @@ def measure_modes(
 ) -> ModesReport:
     """Measure what this board lacks of each request in each mode, with this version of torch.
 
-    No mode named: all that the device has. `device` is cuda, cuda:N or cpu. `repeats` stretches of
-    1 s are timed. With `retry` what failed before is tried again. A model that fails does not stop
-    the others; `check()` of what is returned raises why.
+    No mode named: all that the device has. `repeats` stretches of 1 s are timed. A model that fails
+    does not stop the others; `check()` of what is returned raises why.
     """
     from opdb.bench.harvests import measuring
     from opdb.bench.model import RunOptions, check_modes, model_work, modes_of
@@ -349,7 +349,9 @@ def measure_modes(
     with open_store(db) as store:
         with display.progress(len(requests), "harvest") as shown:
             harvests = find_or_harvest(store, requests, measuring(), shown)
-        counted = policy(platform.board, platform.environment["torch"])
+        counted = TorchPolicy(
+            (platform.device.slug,), (platform.board.uuid,), torch=platform.environment["torch"]
+        )
         for request in requests:
             stored = harvests[repr(request)]
             if isinstance(stored, OpdbError):

@@ -14,7 +14,7 @@ from opdb.records import ModelRun
 from opdb.runs import ModelRunSpec, RunTable
 from opdb.spec import ModelSpec
 from opdb.store import open_store
-from opdb.studies.modes import MODES, mode_rows, policy
+from opdb.studies.modes import MODES, TorchPolicy, mode_rows
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.store import samples
@@ -132,8 +132,8 @@ def test_runs_under_another_power_limit_stand_apart(tmp_path: Path) -> None:
         for run in (eager, slower):
             store.save_model_run(run)
         for campaign, mode in ((full, "eager"), (less, "graph")):
-            torch = campaign.environment["torch"]
-            counted = policy(campaign.board, torch)
+            board, torch = campaign.board, campaign.environment["torch"]
+            counted = TorchPolicy((board.device,), (board.uuid,), torch=torch)
             specs = [
                 ModelRunSpec(ModelSpec("m"), workload.key, each, counted.boards)
                 for each in ("eager", "graph")

@@ -61,9 +61,6 @@ def model_graphs(request: ModelSpec) -> ModelGraphs:
     """Capture the graphs of a model's pass and name the operators in them, without its weights.
 
     As harvesting does, on the meta device, or on the CPU for a model that asks for values.
-
-    Raises:
-        InputError: the model cannot be built or run.
     """
     try:
         return _captured(load(request, device="meta"), "meta")

@@ -111,7 +111,6 @@ def spread_points(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _halton(number: int, permutations: Sequence[Sequence[int]]) -> float:
-    """Return a number's digits behind the point, in reverse, each permuted."""
     place, found = 1.0, 0.0
     for permutation in permutations:
         place /= len(permutation)
@@ -229,10 +228,7 @@ def _check_names(mapping: Mapping[str, Any], valid: Iterable[str], at: str = "")
 
 
 def _merged(file: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the file with what a variant says otherwise; mappings are joined name by name.
-
-    What another operator is called with has other names: there they are replaced.
-    """
+    """Mappings are joined name by name; those for another operator are replaced."""
     merged = {**file, **variant}
     if merged.get("operator") != file.get("operator"):
         return merged
@@ -256,11 +252,6 @@ def _given(document: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _grid(path: Path, document: Mapping[str, Any]) -> Grid:
-    """Return the grid that a mapping says.
-
-    Raises:
-        ValueError: it says none.
-    """
     if document.get("operator") is None:
         raise ValueError(f"key operator is missing; give {_OPERATOR}")
     said = {key: _given(document, key) for key in _KEYS}
@@ -296,7 +287,6 @@ def _grid(path: Path, document: Mapping[str, Any]) -> Grid:
 
 
 def _levels(key: str, value: Any, above: Iterable[str]) -> list[Json | Reference]:
-    """Return the levels that a value, a range, a reference, or a list of these stands for."""
     levels: list[Json | Reference] = []
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, dict):
@@ -314,7 +304,6 @@ def _levels(key: str, value: Any, above: Iterable[str]) -> list[Json | Reference
 
 
 def _check_tensor(key: str, value: Any, names: Iterable[str]) -> None:
-    """Check a tensor of a call; `names` are those of arguments and sizes."""
     if isinstance(value, dict):
         raise _wrong(key, value, "a shape such as [batch, 64], or a list of shapes")
     for size in value if isinstance(value, list) else ():
@@ -326,11 +315,7 @@ def _check_tensor(key: str, value: Any, names: Iterable[str]) -> None:
 
 
 def _reference(value: Mapping[str, Any], above: Iterable[str]) -> Reference:
-    """Return the reference that {of, times, divided_by} spells.
-
-    Raises:
-        ValueError: it spells none, or names nothing above it.
-    """
+    """Return the reference that {of, times, divided_by} spells."""
     numbers = [value.get(name, 1) for name in ("times", "divided_by")]
     is_one = isinstance(value["of"], str) and not set(value) - {"of", "times", "divided_by"}
     if not is_one or not all(_is_whole(number, 1) for number in numbers):
@@ -341,11 +326,7 @@ def _reference(value: Mapping[str, Any], above: Iterable[str]) -> Reference:
 
 
 def _range(value: Mapping[str, Any]) -> list[Json]:
-    """Return the numbers that {from, to, step} or {from, to, factor} spells.
-
-    Raises:
-        ValueError: it spells none.
-    """
+    """Return the numbers that {from, to, step} or {from, to, factor} spells."""
     names = {"from", "to"}, {"from", "to", "step"}, {"from", "to", "factor"}
     if set(value) not in names or not all(map(_is_number, value.values())):
         raise ValueError("from, to, and a step or factor are numbers")

@@ -21,7 +21,6 @@ BOARDS: Table[tuple[Board, int, int]] = Table(
     Column("costs", lambda row: row[1], title="costs"),
     Column("changed", lambda row: row[2], title="changed"),
 )
-"""A board, its derived costs, and how many are stored otherwise."""
 
 
 def run(

@@ -170,7 +170,6 @@ def transferred(cost: Cost, to: str, by: Factors, base_power_w: float | None) ->
 
 
 def _scaled(quantity: Quantity | None, by: Factor, *, positive: bool = True) -> Quantity | None:
-    """Return a quantity times a factor, its interval widened by the factor's spread."""
     if quantity is None:
         return None
     median, mean, width = quantity.median * by.value, quantity.mean * by.value, quantity.half_width
@@ -181,10 +180,7 @@ def _scaled(quantity: Quantity | None, by: Factor, *, positive: bool = True) -> 
 
 
 def in_words(by: Factors) -> str:
-    """Say factors with their spread and anchors, and what is as it was with how unsure it is.
-
-    As in "time × 0.998 ± 0.4 % from 6 anchors, dynamic energy unscaled ± 11.8 %".
-    """
+    """As in "time × 0.998 ± 0.4 % from 6 anchors, dynamic energy unscaled ± 11.8 %"."""
     said = [
         f"{name} × {factor.value:.3f} ± {100 * factor.spread:.1f} % from {factor.count} anchors"
         if factor.count
@@ -219,7 +215,7 @@ def usual_calibration(campaigns: Sequence[Campaign]) -> Calibration:
 
 
 VISITS = 2
-"""Visits that each side of a pair rests on: rounds beyond these are the measurement's alone."""
+"""Of each side of a pair: rounds beyond these are the measurement's alone."""
 
 
 @dataclass(frozen=True)
@@ -236,8 +232,6 @@ class Difference:
 
 @dataclass(frozen=True)
 class DuplicatePair:
-    """One configuration's cost from its measurement, and how far its duplicate's is from it."""
-
     measured: Cost
     time: Difference | None
     energy: Difference | None
@@ -258,10 +252,7 @@ class Agreement:
 
 
 def pairs(campaigns: Sequence[Campaign], visits: Sequence[Visit]) -> list[DuplicatePair]:
-    """Derive each duplicated configuration's cost twice, of a board's visits.
-
-    The two share no visit and no pooled spread: each side pools its own.
-    """
+    """The two of a pair share no visit and no pooled spread: each side pools its own."""
     found = [v for v in reviewed(campaigns, visits) if v.access == "model"]
     twins = [v for v in found if v.role == "duplicate"]
     # Of weights hot and cold the duplicate saw one, and its outputs went to memory of one sort:

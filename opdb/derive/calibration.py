@@ -1,7 +1,4 @@
-"""A board's raw traces, the facts that follow from them, and the tests of its meters.
-
-Pure, so that a recorded board can be looked at anew where there is no GPU.
-"""
+"""A board's raw traces, the facts that follow from them, and the tests of its meters. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ LEVELS = (0.1, 0.5, 0.9)
 
 @dataclass(frozen=True)
 class Wave:
-    """A load switched on and off: when it was on (s since the trace began), and its trace."""
+    """`on` is in seconds since the trace began."""
 
     period_s: float
     on: Series
@@ -193,10 +190,7 @@ def facts_of(record: BoardRecord, device: Device) -> tuple[dict[str, float | Non
 
 
 def limit_power_w(trace: Trace, highest_hz: float | None) -> float | None:
-    """Return the power (W) at which the limit is kept, of a trace of a load that reaches it.
-
-    None where the clock was not pulled down.
-    """
+    """Of a load that reaches the limit, in W; None where the clock was not pulled down."""
     clocks_hz = [hz for _, hz in trace.clock_samples]
     highest_hz = highest_hz or max(clocks_hz, default=0.0)
     if all(hz >= FULL_CLOCK_SHARE * highest_hz for hz in clocks_hz):
@@ -259,10 +253,7 @@ MIN_SAMPLES = 10
 
 
 def tests_of(record: BoardRecord, settle_s: float) -> tuple[MeterTest, ...]:
-    """Return every test of the board's meters, passed, failed, or why it could not be made.
-
-    Before a visit the device settles for `settle_s`.
-    """
+    """Before a visit the device settles for `settle_s`."""
     return (
         *steady_tests(record.steady, record.off),
         *(square_test(record, meter) for meter in METERS),

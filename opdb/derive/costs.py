@@ -53,7 +53,6 @@ FULL_CLOCK_SHARE = 0.985
 """A visit whose mean clock is below this share of the board's best saw a lowered clock."""
 
 AT_THE_LIMIT = "at the power limit"
-"""The beginning of the flag of a visit whose clock the power limit lowered."""
 
 NO_TIME = "the call takes no longer than the spread of what it is set off against"
 NO_EAGER_TIME = "no call was timed as it is issued eagerly"
@@ -99,10 +98,7 @@ def call_times_s(stretch: Stretch) -> list[float]:
 
 
 def steady_samples(stretch: Stretch) -> Sequence[tuple[float, float]]:
-    """Return a stretch's power samples without those that already show its end.
-
-    All of them where that would leave too few.
-    """
+    """Leave out the samples that already show its end, unless too few were left."""
     last_s = stretch.duration_s - END_S
     steady = [(t, w) for t, w in stretch.power_samples if t <= last_s]
     return steady if len(steady) >= MIN_SAMPLES else stretch.power_samples
@@ -141,7 +137,7 @@ def _check(name: str, other: float | None, mean: float) -> list[str]:
 
 
 def _dynamic_j(stretch: Stretch, typical: Typical, base_power_w: float | None) -> float | None:
-    """Return one call's energy above base power: (P - P_base) · t / busy share."""
+    """(P - P_base) · t / busy share."""
     power = stretch_power_w(stretch)
     if power is None or base_power_w is None:
         return None
@@ -159,10 +155,7 @@ def no_time(visit: Visit, typical: Typical = three_sigma_mean) -> str | None:
 def _times_s(
     visit: Visit, stretch: Stretch, typical: Typical
 ) -> tuple[float, float, Sequence[float]]:
-    """Return the time of one call, that in replays of it alone, and single times (seconds).
-
-    They are less what restoring takes, and may be 0 or less.
-    """
+    """A call's time, that in replays of it alone, single times (s): less restoring, maybe < 0."""
     restore_s = 0.0 if visit.restore is None else typical(call_times_s(visit.restore))
     times = call_times_s(stretch)
     replay_s = typical(times) - restore_s
@@ -212,7 +205,6 @@ def visit_cost(
 
 
 def times_among_neighbours_s(seen: Neighbours) -> list[float]:
-    """Return the time of one call (seconds) by each pair of replays, with neighbours and alone."""
     return [
         (together - alone) / seen.calls
         for together, alone in zip(seen.times_s, seen.alone_s, strict=True)
@@ -308,7 +300,6 @@ class Deriver:
         return replace(found, time_s=slower * statistics.fmean(c.time_s for c in full))
 
     def _after_others(self, configuration: str, setting: str) -> AfterOthers | None:
-        """Return what a call takes longer after others; None where that was not measured."""
         seen = [
             visit
             for visit, cost in self._found[configuration, setting]
@@ -323,10 +314,7 @@ class Deriver:
         return AfterOthers(statistics.fmean(longer_s(visit, "code") for visit in seen), stream_s)
 
     def _usual_stream_s(self) -> float | None:
-        """Return what a call of one kernel takes longer after a stream, at the median (s).
-
-        For one call alone it scatters as much as it is.
-        """
+        """At the median, in s: for one call alone it scatters as much as it is."""
         seen = [
             longer_s(visit, "stream")
             for found in self._found.values()
@@ -470,10 +458,7 @@ def host_quantities(visits: Iterable[HostVisit]) -> dict[str, dict[Form, Quantit
 def _calm(
     some: Sequence[tuple[float, ...]], typical: Typical, mean: Typical, times: Sequence[float] = ()
 ) -> Quantity:
-    """Join times without those that are typically much longer than the shortest.
-
-    The median is that of `times`, where they are given.
-    """
+    """Without what is typically much longer than the shortest; `times` give the median, if any."""
     fastest_s = min(map(typical, some))
     calm = [each for each in some if typical(each) <= fastest_s * (1 + HELD_UP)]
     counted = [s for each in calm for s in each]
@@ -498,13 +483,11 @@ def cost_in(costs: Sequence[Cost], setting: str) -> Cost | None:
 
 
 REJECTED = "rejected: "
-"""The beginning of the flag of a rejected visit; the words of the reason follow."""
 
 FOREIGN_PROCESS = "another process is on the board"
 MOVING_CLOCK = "the clock moved"
 WAITED = "the device waited for the host"
 STARTED_FASTER = "kernels were started faster"
-"""The beginnings of flags that are set here and in the bench."""
 
 REASONS = {
     "clock held back: hardware slowdown": "the hardware held the clock back",
@@ -524,7 +507,7 @@ REASONS = {
 The power limit is not among them: visits that it slows down have a role of their own, `limited`."""
 
 ON_A_PROCESSOR = (FOREIGN_PROCESS,)
-"""On a CPU other work always runs beside, and times always have a tail: that stays a flag."""
+"""Times always have a tail where other work runs beside: that stays a flag."""
 
 
 COUNTED: tuple[Role, ...] = ("measurement", "duplicate")
@@ -549,10 +532,7 @@ is a drift; one visit alone scatters by about half as much."""
 
 @dataclass(frozen=True)
 class AnchorDrift:
-    """One anchor visit against the campaign's median of the same anchor: value / median - 1.
-
-    `power` is None where no power was read.
-    """
+    """Value / median - 1, of the campaign's same anchor; `power` is None where none was read."""
 
     visit: str
     started_at: str
@@ -561,10 +541,7 @@ class AnchorDrift:
 
 
 def anchor_drifts(campaign: Campaign, visits: Iterable[Visit]) -> list[AnchorDrift]:
-    """Return a campaign's anchor visits as deviations, in the order in which they were made.
-
-    An anchor that the campaign measured once has nothing to be held against and is left out.
-    """
+    """An anchor that the campaign measured once has nothing to be held against and is left out."""
     found: dict[str, list[tuple[Visit, VisitCost]]] = defaultdict(list)
     for visit in visits:
         if visit.campaign != campaign.id or visit.role != "anchor":
@@ -592,10 +569,7 @@ def _against_median(same: Sequence[tuple[Visit, VisitCost]]) -> list[AnchorDrift
 
 
 def drift_flags(campaigns: Iterable[Campaign], visits: Sequence[Visit]) -> Mapping[str, str]:
-    """Return a flag for every visit (id) made while the anchors around it show a drift.
-
-    Anchors lie further than the bound from their medians of the campaign, or one from the next.
-    """
+    """By id of a visit. Anchors lie further than the bound from their medians, or from the next."""
     flags: dict[str, str] = {}
     of_campaign: dict[str, list[Visit]] = defaultdict(list)
     for visit in visits:

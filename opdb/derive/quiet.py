@@ -61,7 +61,6 @@ def blocks_s(passes_s: Sequence[float]) -> list[float]:
 
 
 CallForm: TypeAlias = tuple[str, Form]
-"""A configuration (key) and the form in which it is called."""
 
 
 def _groups(
@@ -98,10 +97,7 @@ def quiet_rounds_s(visits: Iterable[HostVisit]) -> dict[CallForm, list[tuple[flo
 
 
 def host_slowdown(blocks_s: Sequence[float]) -> float | None:
-    """Return how many times as long as in quiet moments the host took at the median of blocks.
-
-    None below `LEAST_BLOCKS`.
-    """
+    """The median of blocks over that in quiet moments; None below `LEAST_BLOCKS`."""
     if len(blocks_s) < LEAST_BLOCKS:
         return None
     return statistics.median(blocks_s) / quiet_time_s(blocks_s)

@@ -73,7 +73,6 @@ def repeat_spread(repeats: Sequence[Stretch]) -> float:
 def _agreeing(
     repeats: Sequence[Stretch], typical: Typical = three_sigma_mean
 ) -> list[tuple[float, Stretch]]:
-    """Return the agreeing repeats, each with the typical time of its replays (seconds)."""
     timed = sorted(((typical(r.replay_times_s), r) for r in repeats), key=lambda pair: pair[0])
     within = sum(mean_s <= timed[0][0] * (1 + HELD_UP) for mean_s, _ in timed)
     calm = timed[: max(within, AGREEING)]
@@ -116,10 +115,7 @@ def run_cost(
 
 
 def run_blocks_s(runs: Sequence[ModelRun]) -> list[float]:
-    """Return the mean pass (seconds) of each block of runs that wait for the host.
-
-    None of them where a run has no quiet time.
-    """
+    """The mean pass (s) of each block; empty where a run has no quiet time."""
     if not all(run.facts.get(QUIET_BLOCKS) for run in runs):
         return []
     blocks = [blocks_s(call_times_s(repeat)) for run in runs for repeat in run.repeats]

@@ -1,7 +1,4 @@
-"""Medians, 3σ-means, their agreement, and intervals from the variance between visits.
-
-Pure: standard library alone, so that costs can be derived where there is no torch.
-"""
+"""Medians, 3σ-means, and intervals from the variance between visits; standard library alone."""
 
 from __future__ import annotations
 
@@ -61,7 +58,6 @@ def three_sigma_mean(values: Sequence[float]) -> float:
 
 
 Typical: TypeAlias = Callable[[Sequence[float]], float]
-"""The function that reduces single times to one value: their 3σ-mean, or their median."""
 
 
 def typical_on(device: Device) -> Typical:
@@ -144,17 +140,14 @@ def half_width(
 
 
 def visit_deviation(half_width: float | None, visits: int) -> float | None:
-    """Return the standard deviation of one visit that a mean's `half_width` rests on.
-
-    The inverse of `half_width`, with a pooled spread; None where there is no half width.
-    """
+    """The inverse of `half_width`, with a pooled spread; None where there is no half width."""
     if half_width is None:
         return None
     return half_width * math.sqrt(visits) / t95(visits - 1 + PRIOR_DEGREES)
 
 
 PRECISION = 0.02
-"""The default half width of the 95 % interval of an energy, as a share of it."""
+"""As a share of an energy."""
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,7 @@ from opdb.units import plural
 
 
 def learn(store: Store, predictor: Predictor, board: str | None = None) -> Estimator:
-    """Learn from all that a board knows and store it; from the most measured board unless said.
-
-    What all measured runs show of sums is stored beside it, so that no prediction need find it.
-    """
+    """From the most measured board unless said. What runs show of sums is stored beside it."""
     chosen = board or predictor.most_measured()
     examples = [example for example, _ in examples_with_users(store, predictor, chosen)]
     estimator = trained(examples, works_of(store), predictor, chosen)
@@ -55,7 +52,6 @@ def works_of(store: Store) -> list[CountedWork]:
 def examples_with_users(
     store: Store, predictor: Predictor, board: str
 ) -> list[tuple[Example, list[Workload]]]:
-    """Return every configuration with a cost on a board, and the workloads that use it."""
     users: dict[str, list[Workload]] = defaultdict(list)
     for workload in (*store.workloads(), *store.workloads(captured=True)):
         for configuration in workload.occurrences():

@@ -95,10 +95,7 @@ class Process:
         return cls(kernel, mean, points, np.float32(weights).astype(float))
 
     def prior(self, count: int, alike: Matrix) -> Matrix:
-        """Return the covariance of values at `count` points far from all that was learned.
-
-        `alike` (shape (count, count)) is 1 for two whose values go together, else 0.
-        """
+        """Far from all learned; `alike` (count, count) is 1 for two that go together, else 0."""
         return self.kernel.variance * alike + self.kernel.noise * np.eye(count)
 
     def at(self, asked: Matrix | Sequence[Sequence[float]]) -> tuple[Matrix, Matrix]:
@@ -298,10 +295,7 @@ class Learned:
 
 @dataclass(frozen=True, eq=False)
 class Estimator:
-    """An estimator of the costs of one board, learned at one time.
-
-    `sums` are the widths of sums of its estimates.
-    """
+    """`sums` are the widths of sums of its estimates."""
 
     device: str
     board: str
@@ -313,11 +307,7 @@ class Estimator:
     sums: Widths
 
     def estimate(self, configurations: Iterable[Configuration]) -> Estimates:
-        """Estimate one call of each configuration.
-
-        What lies far from everything measured, or is of a kind or dtype that was never measured,
-        has a wide and flagged estimate.
-        """
+        """What is far from all measured, or of a kind or dtype never measured, is flagged."""
         found = Estimates(self.board, self.sums)
         near: dict[str, list[_Asked]] = {}
         alone: dict[str, list[_Asked]] = {}
@@ -368,7 +358,6 @@ class Estimator:
         return found or max(self.families.values(), key=lambda each: each.time.kernel.variance)
 
     def _of_family(self, learned: Learned, asked: Sequence[_Asked], found: Estimates) -> None:
-        """Estimate configurations of one family; flag those that are too far."""
         places = [learned.scaled(each.of) for each in asked]
         slower, covariance = learned.time.at(places)
         asked = [

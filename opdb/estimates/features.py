@@ -21,7 +21,6 @@ OperatorFamily: TypeAlias = str
 memory; forward and backward passes are separate."""
 
 PASSES = ("forward", "backward")
-"""The passes that numbers are made of; an optimizer's step is none."""
 
 RECTIFIED_ZEROS = 0.5
 """Share of zeros among normal values whose negative ones were cut."""
@@ -300,10 +299,8 @@ READ_AND_WRITTEN = 8
 """Bytes of an element in float32, where none shows it."""
 
 HALVES = frozenset({"float16", "bfloat16"})
-"""Dtypes that tensor cores multiply at one rate."""
 
 EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2"})
-"""Dtypes that they multiply no slower than halves."""
 
 
 @dataclass(frozen=True)

@@ -54,10 +54,7 @@ _VARIANCES, _LENGTHS = (0.01, 10.0), (0.1, 300.0)
 
 
 def tuned(places: Matrix, values: Matrix, names: Sequence[str]) -> Covariance:
-    """Return the kernel for n values of mean 0 at n places, shape (n, d).
-
-    Columns of one name (d `names`) share a length scale.
-    """
+    """For n values of mean 0; columns of `places` (n, d) of one name (d) share a length scale."""
     from scipy.optimize import minimize
 
     different = list(dict.fromkeys(names))
@@ -152,10 +149,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Example:
-    """A measured configuration, and the models, or families of such, that use it.
-
-    What one of them alone uses is left out together.
-    """
+    """What a model, or a family of such, alone uses is left out together."""
 
     configuration: Configuration
     cost: Cost
@@ -178,10 +172,7 @@ class Example:
 
 
 def train(examples: Iterable[Example], *, device: str, board: str, trained_at: str) -> Estimator:
-    """Learn from measured configurations.
-
-    Sums are as wide as the least sure family's single estimates; `sums.calibrated` says better.
-    """
+    """Sums are as wide as the least sure single estimates; `sums.calibrated` says better."""
     given = sorted(examples, key=lambda example: example.configuration.key)
     points = [example for example in given if usable(example)]
     if len(points) < FEWEST_POINTS:
@@ -211,7 +202,6 @@ def train(examples: Iterable[Example], *, device: str, board: str, trained_at: s
 
 
 def _as_wide_as_single(reaches: Sequence[Widths]) -> Widths:
-    """Return the widths of sums before any is known: those of the least sure single estimates."""
     energies = [reach.energy for reach in reaches if reach.energy is not None]
     time = max((reach.time for reach in reaches), default=0.0)
     return Widths(time, max(energies, default=None))
@@ -323,8 +313,6 @@ def _process(columns: Sequence[str], places: Matrix, values: Matrix) -> Process:
 
 @dataclass(frozen=True)
 class _LeftOut:
-    """The errors of a fold's points, estimated from all other folds, and their covariance."""
-
     rows: list[int]
     errors: Matrix
     covariance: Matrix
@@ -334,7 +322,6 @@ class _LeftOut:
 
 
 def _left_out(process: Process, values: Matrix, folds: Sequence[str]) -> dict[str, _LeftOut]:
-    """Leave out each fold of a process's points, which have these values, in turn."""
     inverse = np.linalg.inv(with_noise(process.kernel, process.points))
     weights = inverse @ (values - process.mean)
     rows: dict[str, list[int]] = defaultdict(list)
@@ -346,10 +333,7 @@ def _left_out(process: Process, values: Matrix, folds: Sequence[str]) -> dict[st
 
 
 def _folds(points: Sequence[Example], metered: Sequence[int]) -> list[str]:
-    """Return which points are left out together: those of one model, the others by lot.
-
-    By lot all of them, where too few models were measured to leave one out.
-    """
+    """Those of one model together, others by lot; all by lot where too few models were measured."""
     lots = [f"{PART}{i % FOLDS}" for i in range(len(points))]
     folds = [
         next(iter(p.models)) if len(p.models) == 1 else lot
@@ -454,8 +438,6 @@ class _Family:
 
 
 class PointsLeftOut:
-    """The learned points of an estimator beside the examples that it learned from."""
-
     def __init__(self, estimator: Estimator, examples: Sequence[Example]) -> None:
         self._estimator = estimator
         by_family: dict[str, list[Example]] = defaultdict(list)
@@ -507,10 +489,7 @@ class PointsLeftOut:
 def _powers(
     family: _Family, rows: Sequence[int], asked: Sequence[_Asked]
 ) -> tuple[Matrix | None, Matrix | None]:
-    """Return logarithms of watts over what is usual, and their covariance.
-
-    Rows without power are left in.
-    """
+    """Logarithms of watts over the usual, and their covariance; rows without power are left in."""
     learned = family.learned
     if learned.power is None or family.power is None or learned.watts is None:
         return None, None
@@ -565,7 +544,6 @@ class SumError:
 def widened(
     estimator: Estimator, times: Sequence[SumError], energies: Sequence[SumError]
 ) -> Estimator:
-    """Return an estimator with the widths of sums that errors say, where they say any."""
     before, time, energy = estimator.sums, width_of(times), width_of(energies)
     sums = Widths(time=time or before.time, energy=energy or before.energy)
     return replace(estimator, sums=sums)
@@ -577,10 +555,7 @@ def calibrated(
     works: Iterable[CountedWork],
     base_w: float | None,
 ) -> Estimator:
-    """Return an estimator with widths of sums, of the examples that it learned from.
-
-    `base_w` is the base power of its board (watts; None: not known).
-    """
+    """`base_w` is the base power of its board (watts; None: not known)."""
     rest = PointsLeftOut(estimator, examples)
     return widened(estimator, *errors_of(rest, examples, works, base_w))
 
@@ -591,10 +566,7 @@ def errors_of(
     works: Iterable[CountedWork],
     base_w: float | None,
 ) -> tuple[list[SumError], list[SumError]]:
-    """Return what the sums over what each workload's family alone calls err by.
-
-    They are those of times, and of energies (base power's too).
-    """
+    """Of what each workload's family alone calls: of times, and of energies (base power's too)."""
     costs = {e.configuration.key: e.cost for e in examples if e.cost.time_s is not None}
     by_family: dict[str, list[CountedWork]] = defaultdict(list)
     for work in works:

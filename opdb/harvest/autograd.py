@@ -151,7 +151,6 @@ class BackwardWatch:
                         part.views |= {n for n in views if not (assigns and _changes_a_view(n))}
 
     def run(self, loss: Tensor) -> None:
-        """Run the backward pass of a loss and write down its calls."""
         self.runs = True
         try:
             # torch.autograd.backward would be a torch function, with all of this inside it
@@ -251,7 +250,6 @@ class BackwardWatch:
         return None if part is None or node in part.views else part
 
     def _share_given_on(self, part: _GraphPart | None) -> float:
-        """Return the share of the gradients that a part gives on that is not zero."""
         if part is None:
             return 1.0
         configuration = self._calls[part.call].configuration
@@ -298,14 +296,12 @@ def _engines(name: str, args: Any) -> Configuration:
 
 
 def _copied(source: Tensor, to: Tensor) -> Configuration:
-    """Describe a copy into a tensor made for it, whatever its layout."""
     with torch._C.DisableTorchFunction():
         same = layout_of(source) == layout_of(to)
     return _described(torch.clone, (source,)) if same else _laid_out_as(source, to)
 
 
 def _laid_out_as(source: Tensor, to: Tensor) -> Configuration:
-    """Describe a copy into a tensor made for it, which is a change of layout."""
     with torch._C.DisableTorchFunction():
         layout = layout_of(to)
     if layout is None:

@@ -118,7 +118,6 @@ def _answer(store: Store, request: ModelSpec, policy: HarvestPolicy) -> Stored |
 
 
 def _known(store: Store, request: ModelSpec, policy: HarvestPolicy) -> Harvest | None:
-    """Return what is known of a request without a harvest; None where one is needed."""
     if policy.accept == "nothing":
         return None
     if policy.accept == "same code":
@@ -347,7 +346,6 @@ def _of_inputs(possible: Sequence[Workload], request: ModelSpec) -> Workload | N
 
 
 def _unknown(store: Store, request: ModelSpec) -> InputError:
-    """Return the error of a model that no source knows: what of it is stored, if any is."""
     stored = store.workload_names()
     if request.name in stored:
         return InputError(
@@ -358,17 +356,13 @@ def _unknown(store: Store, request: ModelSpec) -> InputError:
 
 
 def _unharvested(store: Store, request: ModelSpec) -> str:
-    """Say that a request is not stored, and what of its model is."""
     found = [describe(each, usual_size=True) for each in store.workloads(request.name)[:8]]
     only = f", only for: {'; '.join(dict.fromkeys(found))}" if found else f" into {store.location}"
     return f"{request.name} was not harvested for {describe(request, usual_size=True)}{only}"
 
 
 def harvest_notes(stored: Stored, location: str | None = None) -> list[str]:
-    """Return in words what is unusual about a workload just harvested.
-
-    With the `location` of the database, also that it was harvested.
-    """
+    """What is unusual about a workload; with the database's `location`, that it was harvested."""
     if stored.harvest_s is None:
         return []
     found, workload = stored.found, stored.workload

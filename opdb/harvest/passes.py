@@ -37,7 +37,6 @@ WITH_VALUES = (
     "without values it fails, so it ran on the CPU, with random weights and inputs of a fixed "
     "seed: how often it calls what, and of which sizes, may depend on them"
 )
-"""What is said of a pass on the CPU."""
 
 
 def harvest(request: ModelSpec) -> Workload:

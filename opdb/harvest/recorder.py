@@ -243,10 +243,7 @@ class Recorder(TensorNotes):
         return tensor.requires_grad if torch.is_grad_enabled() else None
 
     def know_weights(self) -> None:
-        """Note which memory holds the model's parameters and buffers, and keep it.
-
-        A model may replace a buffer as it runs; what was freed would be the next tensor's.
-        """
+        """A model may replace a buffer as it runs; what was freed would be the next tensor's."""
         self._weights = storages((*self._model.parameters(), *self._model.buffers()))
 
     def declare(self, loaded: LoadedModel) -> None:
@@ -378,7 +375,6 @@ class Recorder(TensorNotes):
         return self.backward is not None and self.backward.runs
 
     def last(self) -> str:
-        """Return in words which call ran last: a module with its path, or a function and where."""
         called, path = self._last
         if isinstance(called, nn.Module):
             return f"{path!r} ({type(called).__name__})" if path else type(called).__name__
@@ -500,7 +496,6 @@ class Recorder(TensorNotes):
 
 
 def _name(function: Any) -> str:
-    """Return a function's public name: "torch.cat", "torch.Tensor.add_", "torchvision::nms"."""
     return custom_name(function) or resolve_name(function) or function_name(function)
 
 
@@ -512,7 +507,6 @@ def aten_name(operator: Any) -> str:
 
 
 def _binds(module: nn.Module, args: Any) -> bool:
-    """Return whether positional arguments alone make a complete call of the module."""
     try:
         inspect.signature(module.forward).bind(*args)
     except TypeError:

@@ -21,7 +21,6 @@ from opdb.errors import UnknownNameError
 from opdb.spec import TOKENS, is_import_path
 
 FEATURES = 784
-"""What a perceptron takes."""
 
 IMAGE_SIDE = 224
 """The side of an image, unless the model's configuration says another."""
@@ -48,8 +47,6 @@ _VIDEO_AXES = 4
 
 @dataclass(frozen=True)
 class CatalogueModel:
-    """A model's name, the source that builds it, and what it is in a few words."""
-
     name: str
     source: str
     what: str
@@ -81,7 +78,6 @@ def of_timm() -> tuple[CatalogueModel, ...]:
 
 
 def _names_of(package: str) -> dict[str, str]:
-    """Return the names of the models of a package, each with what it is, if it is installed."""
     if (installed := version_of(package)) is None:
         return {}
     models: dict[str, str] = _LISTED[package]["models"]
@@ -135,20 +131,14 @@ def unknown_hint() -> str:
 
 
 def image_size(name: str) -> tuple[int, ...] | None:
-    """Return the image that a model of transformers takes by default: channels, height, width.
-
-    None where its configuration does not say one.
-    """
+    """Channels, height, width; None where the model's configuration does not say one."""
     kind, overrides = checkpoint(name) or (name, {})
     side = _LISTED["transformers"]["image_sides"].get(kind.replace("-", "_"))
     return None if side is None or "image_size" in overrides else (3, side, side)
 
 
 def is_usual(source: str, name: str, size: Sequence[int] | None) -> bool | None:
-    """Whether a size (without the batch) is the one that a source's model takes unless asked.
-
-    None where that is not known without building the model.
-    """
+    """`size` is without the batch; None where it is not known without building the model."""
     if size is None:
         return None
     if source == "builtin" and name in _BUILTIN:

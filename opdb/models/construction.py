@@ -169,7 +169,6 @@ def _against_built(blueprint: Blueprint, request: ModelSpec) -> tuple[ModelSpec,
 def _known(
     before: Mapping[Any, torch.Tensor], after: Iterable[tuple[object, torch.Tensor]]
 ) -> MetaValues:
-    """Return the tensors of indices that have gone to meta, with what they were before."""
     return [
         (tensor, held)
         for name, tensor in after
@@ -189,7 +188,6 @@ def _inputs(
     known: MetaValues,
     built: Mapping[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Json]]:
-    """Return args, kwargs, and both as data; example inputs add to the values that are `known`."""
     if blueprint.inputs is not None:
         data = resolve(blueprint.inputs, request)
         args = tuple(make(value, device) for value in data["args"])
@@ -290,7 +288,6 @@ def one_line(error: BaseException) -> str:
 def _prepared(
     blueprint: Blueprint, request: ModelSpec, device: str, *, cast: bool
 ) -> tuple[nn.Module, MetaValues]:
-    """Return the module as it is asked for, and what is known of its buffers on meta."""
     try:
         built = dict(blueprint.module.named_buffers())
         module = _as_written(blueprint.module).to(device=device)

@@ -121,7 +121,6 @@ def _checked_layout(layout: Json, dimensions: int) -> Json:
 
 
 def _checked_values(values: Json, dtype: str) -> Json:
-    """Return a value class, None for the usual one, that a tensor of the dtype can have."""
     held, single = _DTYPES[dtype], isinstance(values, Mapping) and len(values) == 1
     name, given = next(iter(values.items())) if single else (str(values), None)
     share = _is_finite(given) and 0 <= given <= 1
@@ -159,10 +158,7 @@ def _is_range(given: object, dtype: torch.dtype) -> bool:
 
 
 def make(value: Json, device: str) -> Any:
-    """Return the object that a resolved input describes, its tensors on the device.
-
-    Numbers come from torch's current generator; on "meta" there are none.
-    """
+    """Numbers come from torch's current generator; on "meta" there are none."""
     if is_spec(value):
         return _make_tensor(value, device)
     if isinstance(value, Mapping):
@@ -198,7 +194,6 @@ def _filled(
     device: torch.device | str,
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
-    """Return a contiguous tensor of a spec's dtype and value class."""
     dtype, values = dtype_of(spec["dtype"]), spec.get("values")
     if dtype is torch.bool:
         density = values.get("density", 0.5) if isinstance(values, dict) else 0.5
@@ -292,7 +287,6 @@ _ATOMS = {type(None), int, float, bool, str, torch.dtype, torch.device, torch.la
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of nested tuples, lists, dicts and dataclasses, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if type(value) in _ATOMS:  # most arguments of operators, of which a pass has thousands
@@ -307,10 +301,7 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def numbers(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of nested objects as dense ones: of sparse ones what they store.
-
-    Nested tensors are given in parts, quantized ones dequantized.
-    """
+    """Dense ones: what sparse ones store, nested ones in parts, quantized ones dequantized."""
     return [dense for tensor in tensors(value) for dense in _dense(tensor)]
 
 

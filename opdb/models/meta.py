@@ -45,7 +45,6 @@ def on_meta(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is one on meta and nothing else, whose strides say how it lies."""
     strided = tensor.layout == torch.strided and not tensor.dtype.is_complex
     return type(tensor) in (torch.Tensor, nn.Parameter) and tensor.is_meta and strided
 
@@ -332,7 +331,6 @@ _LOWERED = frozenset(
         *("linear", "_prelu_kernel", "dot"),
     )
 )
-"""Operators whose floating arguments become halves."""
 
 _LOWERED_BACKWARD = _LOWERED | {"aten::convolution_backward", "aten::_prelu_kernel_backward"}
 
@@ -346,7 +344,6 @@ _RAISED = frozenset(
         *("cumsum", "cumprod", "sum", "linalg_vector_norm", "norm", "renorm", "_cdist_forward"),
     )
 )
-"""Operators whose halves become float32."""
 
 _CONVOLUTIONS = frozenset(
     getattr(torch, f"{name}{rank}d") for name in ("conv", "conv_transpose") for rank in (1, 2, 3)
@@ -385,7 +382,6 @@ class Autocast:
         return torch.float32 if halves and name in _RAISED else None
 
     def attended(self, given: torch.Tensor) -> torch.Tensor:
-        """Return what autocast makes of a tensor that attention is given, its mask included."""
         if self.name is None or given.dtype == torch.float64 or not given.is_floating_point():
             return given
         dtype = dtype_of(self.name)
@@ -763,10 +759,7 @@ def _is_small(tensor: Tensor) -> bool:
 
 
 def with_index_known(function: Any, args: Any) -> Any:
-    """Return a call's arguments with lists in an index made tensors that keep their values.
-
-    On meta, PyTorch makes a tensor without values of a list that a tensor is indexed by.
-    """
+    """Lists in an index become tensors that keep their values: on meta, PyTorch drops them."""
     if function not in (Tensor.__getitem__, Tensor.__setitem__) or not args[0].is_meta:
         return args
     tensor, index, *rest = args
@@ -785,7 +778,6 @@ def _allocates(operator: Any) -> bool:
 
 
 def _leaves_meta(operator: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether an operator copies from meta to the CPU, where there must be values."""
     if operator is torch.ops.aten._to_copy.default:
         device = kwargs.get("device")
         return args[0].is_meta and device is not None and torch.device(device).type == "cpu"

@@ -32,7 +32,6 @@ from opdb.spec import TOKENS, ModelSpec
 
 
 def model_types() -> tuple[str, ...]:
-    """Return transformers' model types that have a base model."""
     from transformers import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
@@ -121,7 +120,6 @@ def _configuration(request: ModelSpec) -> Any:
 
 
 def _inputs(module: Any, config: Any, request: ModelSpec) -> dict[str, Json]:
-    """Return the inputs of one pass, by what the model says its main input is."""
     takes = inspect.signature(module.forward).parameters
     vocabulary = getattr(config.get_text_config(), "vocab_size", None)
     if module.main_input_name == "pixel_values":
@@ -150,7 +148,6 @@ def _inputs(module: Any, config: Any, request: ModelSpec) -> dict[str, Json]:
 
 
 def _image(config: Any, size: tuple[int, ...] | None) -> dict[str, Json]:
-    """Return images of the size that is given, or of the one that a configuration says."""
     if size is None:
         side = getattr(config, "image_size", None) or IMAGE_SIDE
         height, width = side if isinstance(side, list | tuple) else (side, side)
@@ -204,7 +201,6 @@ _CACHE_ARGUMENTS = ("cache", "past_key_values")
 """What a decoder's forward calls its cache: since transformers 5.24, and before."""
 
 _LENGTHS = ("cumulative_length", "cumulative_length_int")
-"""The attributes in which such layers count positions."""
 
 
 class GenerationPass(nn.Module):
@@ -330,11 +326,6 @@ def _new_cache(decoder: Any, length: int | None) -> Any:
 
 
 def _check_known(name: str, layers: list[Any]) -> None:
-    """Check that the layers of a cache are of a known family.
-
-    Raises:
-        InputError: one is not.
-    """
     others = {type(each).__name__ for each in layers} - _KNOWN_LAYERS
     if others:
         raise InputError(

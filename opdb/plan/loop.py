@@ -49,11 +49,7 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class BuildProgress:
-    """How far a workload is: its answer (None: nothing was measured), its run, what is left.
-
-    `run` is the outcome of the model's run on the board, None where there is none yet; `left` are
-    the pending configurations (keys).
-    """
+    """None: nothing was measured, or not run yet. `left` are the pending configurations (keys)."""
 
     workload: Workload
     answer: Answer | None
@@ -86,7 +82,7 @@ def build(
 
 
 class Build:
-    """What a build did, and how far every workload is now; `stopped` says why it ended early."""
+    """`stopped` says why it ended early."""
 
     survey: Survey
     standings: list[BuildProgress]

@@ -100,10 +100,7 @@ def _matrix(demand: Demand, keys: Sequence[str]) -> Numbers:
 def _greedy(
     shares: Numbers, lacks: Numbers, prices: Numbers, pinned: Sequence[int]
 ) -> list[tuple[int, float]]:
-    """Return rows of `shares` in the order of what they bring per GPU-second, and how much.
-
-    Columns are the quantities that lack something; the rows `pinned` come first.
-    """
+    """Rows in order, with what each brings; columns are what lacks something."""
     rest, lacks = shares.copy(), np.where(lacks > EPSILON, lacks, 0.0)
 
     def worth(columns: Numbers) -> Any:
@@ -133,7 +130,6 @@ NOMINAL_SECONDS = 0.8
 """GPU-seconds of a configuration's visits where none were made: the median on an H200."""
 
 NOMINAL_RUN_SECONDS = 8.0
-"""Seconds of a model run where none was made."""
 
 LEAST_OF_KIND = 5
 """Visited configurations of a kind from which its own median is taken, else that of all."""
@@ -204,10 +200,7 @@ def failed_on(
 
 
 def run_seconds(store: Store, device: str, mode: Mode) -> float:
-    """Return the median seconds of a model run on a device in a mode; nominal where none was made.
-
-    Compiling takes minutes at times: what runs in other modes took says nothing.
-    """
+    """Nominal where none was made; what runs in other modes took says nothing: some compile."""
     runs = store.run_states(device=device, mode=mode)
     found = [run.cost_s for run in runs if run.outcome == "ok"]
     return statistics.median(found) if found else NOMINAL_RUN_SECONDS
@@ -226,10 +219,7 @@ def base_power_w(store: Store, device: str) -> float:
 def estimated_costs(
     store: Store, device: Device, configurations: Sequence[Configuration]
 ) -> dict[str, Cost]:
-    """Return what `python -m opdb.estimates` estimates of configurations on a device, by key.
-
-    Estimates that rest on a roofline alone are left out: what was measured alike says more.
-    """
+    """By key; those that rest on a roofline alone are left out: what was measured says more."""
     found = Predictor(store, device).estimated(configurations)
     return {key: cost for key, cost in found.items() if ROOFLINE_ALONE not in cost.flags}
 
@@ -281,7 +271,6 @@ class Survey:
 
     @cached_property
     def pending(self) -> list[str]:
-        """The configurations (keys) to bench that are neither measured nor known to fail."""
         settled = self.costs.keys() | self.failed.keys()
         return [key for key in benched_configurations(self.workloads) if key not in settled]
 
@@ -325,10 +314,7 @@ class Survey:
         return Coverage(of_calls, time, energy if self.energy else None)
 
     def plan(self, goal: float, significance: Significance) -> list[SurveyStep]:
-        """Return what to measure, in order, until each workload is covered to the goal.
-
-        What is pinned and what cannot be sized comes first.
-        """
+        """Until each workload is covered to the goal; what is pinned or has no size comes first."""
         allowed = self._allowed(significance)
         seconds = {key: self.price(key) for key in allowed}
         pinned = [k for k in allowed if self.configurations[k].kind in significance.always]
@@ -336,7 +322,6 @@ class Survey:
         return rank(self._demands(), goal, seconds, first)
 
     def _allowed(self, significance: Significance) -> list[str]:
-        """Return the pending configurations (keys) that the project's list does not leave out."""
         return [
             key for key in self.pending if self.configurations[key].kind not in significance.never
         ]
@@ -400,8 +385,6 @@ def survey(
 
 @dataclass(frozen=True)
 class PlannedWorkload:
-    """A workload's coverage now and after the plan, and what is pending of it."""
-
     workload: Workload
     now: Coverage
     then: Coverage

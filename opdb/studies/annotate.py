@@ -98,12 +98,10 @@ def gpu_of(work: ProfileEvent) -> str:
 
 
 def end_us(event: ProfileEvent) -> float:
-    """Return when an event ends, in microseconds of the profile."""
     return float(event["ts"] + event["dur"])
 
 
 def _joined(events: Sequence[ProfileEvent]) -> tuple[list[ProfileNode], list[ProfileEvent]]:
-    """Return operators that nobody calls, and all device work, given to what launched it."""
     operators = [ProfileNode(e) for e in events if e.get("cat") == "cpu_op"]
     for node in operators:
         node.event.setdefault("args", {})
@@ -125,7 +123,6 @@ def _joined(events: Sequence[ProfileEvent]) -> tuple[list[ProfileNode], list[Pro
 
 
 def _check(event: ProfileEvent, least_us: int) -> None:
-    """Check what is read of an operator's or a kernel's event; it lasts no less than `least_us`."""
     times, name = (event["ts"], event["dur"]), str(event["name"])[:60]
     numbers = all(type(each) in (int, float) and abs(each) <= 2**53 for each in times)
     if not numbers or event["dur"] < least_us:
@@ -135,7 +132,6 @@ def _check(event: ProfileEvent, least_us: int) -> None:
 
 
 def _trees(operators: Sequence[ProfileNode]) -> list[ProfileNode]:
-    """Return the operators that nobody calls; each other one becomes a child of its caller."""
     threads: dict[Any, list[ProfileNode]] = defaultdict(list)
     for node in operators:
         threads[node.event["pid"], node.event["tid"]].append(node)
@@ -352,8 +348,6 @@ def _shared(work: Sequence[ProfileEvent]) -> tuple[dict[int, float], float]:
 
 
 class _Finder:
-    """Gives each piece of device work to what the database knows, or to what is unknown."""
-
     def __init__(self, index: Index, by_kernels: KernelIndex, base_j: Mapping[int, float]) -> None:
         self._index, self._by_kernels, self._base_j = index, by_kernels, base_j
         self._found: dict[str, list[tuple[Configuration, Cost]]] = {}
@@ -362,7 +356,6 @@ class _Finder:
         self.given: set[int] = set()
 
     def visit(self, node: ProfileNode) -> None:
-        """Take an operator's work by its call, else by its parts."""
         work = list(node.all_work())
         if not work:
             return
@@ -412,10 +405,7 @@ class _Finder:
 
 
 def annotated_trace(profile: TorchProfile, found: Annotation, about: Json) -> Json:
-    """Return the profile with `opdb_…` arguments in operators and kernels that are known.
-
-    A kernel has the share of its operator's energy that its time has of the operator's.
-    """
+    """With `opdb_…` arguments; a kernel has its operator's energy by its share of the time."""
     for each in found.known:
         about_it = {"opdb_configurations": list(each.configurations), "opdb_by": each.by}
         if each.event is not None:

@@ -108,7 +108,6 @@ def counted(workload: Workload) -> dict[Configuration, Count]:
 
 
 def _is_engines(configuration: Configuration) -> bool:
-    """Return whether autograd's engine may have run this between two calls' backward passes."""
     plain = configuration.pass_name == "forward" and not configuration.gradient
     return plain and configuration.kind in _ENGINES
 
@@ -162,14 +161,12 @@ def _count_columns(of: Callable[[Row], Count]) -> tuple[Column[Row], ...]:
 
 
 COUNTS: Table[Count] = Table(*_count_columns(lambda count: count))
-"""A count alone."""
 
 KINDS_COUNTED: Table[tuple[str, int, Count]] = Table(
     Column("kind", lambda row: row[0], title="kind"),
     Column("configurations", lambda row: row[1], title="configurations"),
     *_count_columns(lambda row: row[2]),
 )
-"""A kind, how many configurations of it a workload calls, and what they come to."""
 
 WORKLOADS: Table[Complexity] = Table(
     *workload_columns(lambda found: found.workload),
@@ -182,7 +179,6 @@ WORKLOADS: Table[Complexity] = Table(
     Column("parameter_bytes", lambda found: found.parameter_bytes),
     *_count_columns(lambda found: found.total),
 )
-"""A workload and what its pass comes to."""
 
 
 @dataclass(frozen=True)

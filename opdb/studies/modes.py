@@ -112,10 +112,7 @@ def mode_rows(
 def stored_rows(
     store: Store, predictor: Predictor, models: Collection[str], batch_sizes: Collection[int]
 ) -> list[ModeRow]:
-    """Return a row for each mode that each board of the predictor's device ran a workload in.
-
-    Of inference, of these models and at these batch sizes; where none are named, of all.
-    """
+    """Of inference, of these models and at these batch sizes; where none are named, of all."""
     slug = predictor.device.slug
     boards = {campaign.id: campaign.board.uuid for campaign in store.campaigns(slug)}
     ran_on = {(boards[run.campaign], run.workload) for run in store.model_runs(device=slug)}
@@ -177,7 +174,6 @@ def figures_of(cost: RunCost | None) -> Figures:
 
 
 def _saved(own: float | None, other: float | None) -> float | None:
-    """Return what is saved of another figure, as a share of it."""
     return None if own is None or not other else 1 - own / other
 
 
@@ -242,13 +238,10 @@ MODES: Table[ModeRow] = Table(
     Column("started_at", lambda row: row.run.started_at),
     Column("flags", lambda row: list(row.run.flags)),
 )
-"""A workload in one mode."""
 
 
 @dataclass(frozen=True, repr=False)
 class ModesReport(Report):
-    """Rows of a device, of one board (UUID) or of several; the modes that the device lacks."""
-
     device: Device
     board: str | None
     found: Sequence[ModeRow]
@@ -306,7 +299,6 @@ def _named(row: ModeRow) -> str:
 
 
 def _remarks(rows: Sequence[ModeRow]) -> Iterator[str]:
-    """Yield each remark once a workload, with the modes that it concerns."""
     said: dict[str, dict[str, list[str]]] = {}
     for row in rows:
         for remark in row.remarks:

@@ -145,7 +145,6 @@ GRAPHS: Table[tuple[int, int, GraphSum]] = Table(
     Column("time_s", lambda row: row[2].time_s, title="time", unit="s"),
     Column("energy_j", lambda row: row[2].energy_j, title="energy", unit="J"),
 )
-"""A graph by its number, how many nodes it has, and what these call and take."""
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,7 @@ _PUBLIC: dict[Any, Any] = {torch._C._nn.pad: torch.nn.functional.pad}
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a graph: its name, what it does, and the operators that it calls.
-
-    `described` is false where it computes and no registered operator describes it.
-    """
+    """`described` is false where it computes and no registered operator describes it."""
 
     name: str
     operation: str
@@ -44,10 +41,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class ModelGraphs:
-    """The graphs of one pass, what broke it, and the device and torch that it was captured on.
-
-    `loaded` is the model, without its weights, and its inputs.
-    """
+    """Of one pass; `loaded` is the model, without its weights, and its inputs."""
 
     loaded: LoadedModel
     graphs: tuple[Graph, ...]
@@ -58,10 +52,7 @@ class ModelGraphs:
 
 
 def model_graphs(request: ModelSpec) -> ModelGraphs:
-    """Capture the graphs of a model's pass and name the operators in them, without its weights.
-
-    As harvesting does, on the meta device, or on the CPU for a model that asks for values.
-    """
+    """As harvesting does, on the meta device, or on the CPU for a model that asks for values."""
     try:
         return _captured(load(request, device="meta"), "meta")
     except ModelFailureError:  # perhaps for lack of values: the CPU shows
@@ -110,8 +101,6 @@ def _node(node: FxNode, calls: tuple[Configuration, ...] = (), *, described: boo
 
 
 class _Watched(Interpreter):
-    """Runs a graph node by node and keeps what a recorder was shown of each."""
-
     def __init__(self, graph: GraphModule, recorder: Recorder) -> None:
         super().__init__(graph)
         self._recorder = recorder

@@ -48,11 +48,9 @@ def _as_value(column: Column[Placed]) -> Column[Placed]:
 POINTS: Table[Placed] = Table(
     *(_as_value(column) for column in OPERATORS.columns if column.title is not None)
 )
-"""An operator under its roofs, as `opdb roofline` shows it; each column is a value."""
 
 
 def roofs_document(found: Study) -> Json:
-    """Return the peaks, and each model's operators that give the device work."""
     return {
         "device": found.device,
         "board": found.board,
@@ -285,7 +283,6 @@ MISSING: Table[Missing] = Table(
     Column("count", lambda row: row[1].count, title="calls"),
     Column("share_time", lambda row: row[1].share_time, title="share of time, about", unit=SHARE),
 )
-"""A configuration that a run's prediction lacks: no board of the device measured it."""
 
 
 def missing(answers: Sequence[Answer]) -> Iterator[Missing]:
@@ -323,7 +320,6 @@ def gather(
     found: Validation,
     left_out: str | None,
 ) -> Content:
-    """Gather what a report shows, beside the predictions of measured runs that were found."""
     answers, device = found.answers, predictor.device
     standing = store.standing(device.slug)
     return Content(
@@ -400,7 +396,6 @@ def _cells(columns: Sequence[Column[Row]], row: Row, link: Link[Row] | None) -> 
 
 
 def _value(value: Json, text: str) -> str:
-    """Return the attribute with a cell's value, where that is not what people read."""
     if value is None or isinstance(value, bool | dict):
         return ""
     if isinstance(value, list):
@@ -432,7 +427,6 @@ def _hash(text: str) -> str:
 
 @cache
 def policy() -> str:
-    """Return the content security policy: the page's own scripts and style sheet, no network."""
     scripts = " ".join(_hash(_asset(name)) for name in _SCRIPTS)
     style = _hash(_asset("report.css"))
     return (
@@ -523,7 +517,6 @@ def _controls(*inner: str) -> str:
 
 
 def _empty(name: str, caption: str) -> str:
-    """Return a table that the page fills by itself."""
     return (
         f'<div class="scroll" role="region" aria-labelledby="{name}-caption" tabindex="0">'
         f'<table id="{name}"><caption id="{name}-caption">{caption}</caption>'

@@ -112,7 +112,6 @@ class CountersArguments:
         named: str | None,
         display: Display,
     ) -> str:
-        """Count with Nsight Compute what workloads call and was not counted before."""
         from opdb.studies.roofline.counters import definition, find, lacking
 
         tool = find()

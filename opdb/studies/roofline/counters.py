@@ -36,14 +36,11 @@ _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Ncu:
-    """An ncu that answers: its path and version."""
-
     path: str
     version: str
 
     @property
     def name(self) -> str:
-        """The tool as it is stored with what it counted."""
         return f"ncu {self.version}"
 
     def known_metrics(self) -> set[str]:
@@ -98,7 +95,6 @@ class Ncu:
 
 
 def find() -> Ncu:
-    """Return the ncu on PATH."""
     path = shutil.which("ncu")
     if path is None:
         raise CannotMeasureError(
@@ -194,8 +190,6 @@ class Counters:
 
 
 def counters_of(profile: Profile) -> Counters:
-    """Return what a profile comes to by the definition that it was collected for."""
-
     def of(quantity: str) -> float | None:
         weights = profile.definition.get(quantity)
         if not weights:
@@ -240,7 +234,6 @@ def definition(known: Collection[str], own: Definition | None = None) -> Definit
 
 
 def metrics_in(chosen: Definition) -> list[str]:
-    """Return every metric that a definition needs, each once."""
     return list(dict.fromkeys(metric for weights in chosen.values() for metric in weights))
 
 
@@ -272,7 +265,6 @@ def read_metrics(path: Path) -> Definition:
 
 
 def _weights(value: Json) -> dict[str, float] | None:
-    """Return a quantity's metrics with their weights; None where the value is none."""
     if isinstance(value, str):
         value = [value]
     if isinstance(value, list):
@@ -379,10 +371,7 @@ class CounterReport:
 
 
 def read_report(text: str, source: str) -> CounterReport:
-    """Read the CSV of a report's raw page; lines of the profiler before and after are skipped.
-
-    `source` names the text in messages.
-    """
+    """Lines of the profiler around the CSV are skipped; `source` names the text in messages."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID","')), len(lines))
     try:
@@ -465,7 +454,6 @@ class CountedCall:
 
 
 def launching(workloads: Iterable[Workload]) -> dict[str, Configuration]:
-    """Return by key what workloads call that gives the device work."""
     called = {c.key: c for workload in workloads for c in workload.occurrences()}
     return {k: c for k, c in called.items() if c.kind in KINDS and KINDS[c.kind].launches(c)}
 
@@ -473,7 +461,6 @@ def launching(workloads: Iterable[Workload]) -> dict[str, Configuration]:
 def lacking(
     store: Store, workloads: Iterable[Workload], board: Board, chosen: Definition
 ) -> list[Configuration]:
-    """Return what workloads call of which a board has no profile by these metrics."""
     called = launching(workloads)
     known = {
         profile.configuration
@@ -486,10 +473,7 @@ def lacking(
 def known_profiles(
     store: Store, workloads: Iterable[Workload], device: str, board: str | None = None
 ) -> dict[str, Profile]:
-    """Return by key the last profile of each configuration that workloads call, on a device.
-
-    One of the board (UUID) goes before those of others of its kind, which count the same.
-    """
+    """By key, the last of each; one of the board (UUID) goes before those of others of its kind."""
     called = launching(workloads)
     found = list(store.profiles(device, list(called)))
     found.sort(key=lambda profile: profile.board.uuid == board)
@@ -619,15 +603,11 @@ OPERATORS: Table[CountedCall] = Table(
         text=lambda each: each.counters.kernels,
     ),
 )
-"""An operator as counted, and as hardware counters saw it."""
 
 
 @dataclass(frozen=True)
 class CountersSeen(Report):
-    """What counters saw of models: profiles by configuration, and beside what is counted.
-
-    `missing` are the configurations (keys) that give the device work and have no profile.
-    """
+    """`missing` are the configurations (keys) that give the device work and have no profile."""
 
     device: str
     profiles: Mapping[str, Profile]

@@ -88,8 +88,6 @@ def _source(study: Study, command: str) -> str:
 
 
 class _Panel:
-    """One roofline: rates over arithmetic intensity, both on logarithmic axes."""
-
     def __init__(self, axes: Any, study: Study, titles: Sequence[str], what: What) -> None:
         self.axes, self.study, self.titles, self.what = axes, study, titles, what
         self.unit = "FLOP/s" if what == "time" else "FLOP/J"
@@ -102,7 +100,6 @@ class _Panel:
         self.colours = self._colours()
 
     def draw(self) -> dict[str, Mapping[str, str]]:
-        """Draw the panel and return what each mark shows, by its id."""
         self._scales()
         self._roofs(self.study.vendor, dashed=True)
         self._roofs(self.study.measured, dashed=False)

@@ -155,10 +155,7 @@ DATA_SHEETS: Mapping[str, DataSheet] = {
 
 
 def vendor_peaks(device: str) -> Peaks:
-    """Return the data sheet's rates of a device, by the driver's name of it.
-
-    A data sheet states no energy of an operation: its roof for energy is its rate at its power.
-    """
+    """A data sheet states no energy of an operation: the roof for it is the rate at its power."""
     sheet = DATA_SHEETS.get(device)
     if sheet is None:
         return Peaks("data sheet", notes=(f"opdb has no data sheet of {device}",))
@@ -256,8 +253,6 @@ class Roofs:
 
 
 class Work:
-    """Operations and bytes that take time and energy, and the rates that follow."""
-
     flops: float
     bytes_moved: float
     time_s: float
@@ -310,10 +305,7 @@ class Point(Work):
 
 @dataclass(frozen=True)
 class SideShare:
-    """The calls of a model that one side limits: number, shares of time and energy, roofs reached.
-
-    `reached_time` and `reached_energy` are their lower bounds over their measured sums.
-    """
+    """`reached_time` and `reached_energy` are the calls' lower bounds over their measured sums."""
 
     name: str
     calls: int
@@ -417,7 +409,6 @@ class ModelRoofline(Work):
 
 
 def _least(points: Iterable[Point], what: Literal["time", "energy"]) -> float | None:
-    """Return the lower bound of calls together; None where one of them has no roof."""
     bounds = [(p.count, p.measured.time if what == "time" else p.measured.energy) for p in points]
     if not bounds or any(bound is None for _, bound in bounds):
         return None
@@ -506,8 +497,6 @@ ABOVE = 1.05
 
 @dataclass(frozen=True)
 class Study:
-    """Models on one board, under the same peaks: measured ones (or a user's), and the vendor's."""
-
     device: str
     board: str
     mode: Mode
@@ -673,7 +662,6 @@ def _as_metered(point: Point, profile: Profile | None) -> Point:
 
 
 def _metered_note(models: Sequence[ModelRoofline]) -> str:
-    """Say of how many configurations hardware counters saw operations and bytes."""
     working = {p.configuration.key: p.metered for m in models for p in m.points if p.works}
     return (
         f"operations and bytes of {sum(working.values())} of "

@@ -149,7 +149,6 @@ def _call(configuration: Configuration, device: str, board: str) -> None:
 
 @contextmanager
 def _profiled(*ranges: str) -> Iterator[None]:
-    """Let the profiler see what runs in the block, in NVTX ranges; elsewhere nothing is special."""
     if not torch.cuda.is_initialized():
         yield
         return

@@ -27,7 +27,6 @@ from opdb.tables import SHARE, Column, Listing, Report, Rows, Table
 from opdb.units import plural, rounded, show, show_share
 
 _SHOWN = 12
-"""Operators of a model that people are shown; JSON and CSV have all."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,6 @@ def _number(value: float | None) -> str:
 def _of_point(
     name: str, title: str | None = None, text: Callable[[Any], str] | None = None
 ) -> Column[Placed]:
-    """Return the column of what a point itself has, people's title and words with it."""
-
     def get(row: Placed) -> Json:
         return getattr(row.point, name)
 
@@ -64,8 +61,6 @@ def _of_point(
 
 
 def _bound(name: str, of: Any) -> Column[Placed]:
-    """Return the column of a bound: which side holds, the least it allows, the share reached."""
-
     def get(row: Placed) -> Json:
         bound: RoofBound | None = of(row.point)
         if bound is None:
@@ -107,7 +102,6 @@ _OPERATOR: tuple[Column[Placed], ...] = (
 )
 
 OPERATORS: Table[Placed] = Table(*_OPERATOR)
-"""An operator under its roofs."""
 
 LINES: Table[Placed] = Table(
     *workload_columns(lambda row: row.model.workload),
@@ -116,7 +110,6 @@ LINES: Table[Placed] = Table(
     Column("mode", lambda row: row.study.mode),
     *_OPERATOR,
 )
-"""The same, with the workload and the board that it is of: a line of the CSV file."""
 
 PARTS: Table[SideShare] = Table(
     Column("bound", lambda part: part.name, title="held back by"),
@@ -126,7 +119,6 @@ PARTS: Table[SideShare] = Table(
     Column("reached_time", lambda part: part.reached_time, title="time: reached", unit=SHARE),
     Column("reached_energy", lambda p: p.reached_energy, title="energy: reached", unit=SHARE),
 )
-"""What one bound holds back of a model."""
 
 
 def _of_model(name: str) -> Column[ModelRoofline]:
@@ -153,7 +145,6 @@ MODELS: Table[ModelRoofline] = Table(
     ),
     Column("unsupported", lambda model: dict(model.workload.unsupported)),
 )
-"""A model's pass; its operators are rows of their own."""
 
 PEAKS: Table[Peaks] = Table(
     Column("source", lambda peaks: peaks.source),
@@ -164,7 +155,6 @@ PEAKS: Table[Peaks] = Table(
     Column("base_power_w", lambda peaks: peaks.base_power_w),
     Column("notes", lambda peaks: list(peaks.notes)),
 )
-"""The peaks of a device by unit, from one source."""
 
 
 def _measured(model: ModelRoofline) -> Json:

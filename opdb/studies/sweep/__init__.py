@@ -114,7 +114,6 @@ def _in_its_mode(store: Store, swept: SweepRequest, device: str) -> SweepRequest
 def _harvested(
     store: Store, swept: SweepRequest, platform: Platform, display: Display
 ) -> tuple[SweepRequest, list[SweepSpec], list[OpdbError]]:
-    """Return a sweep in a mode of the platform, its cells, and why a model cannot run at a size."""
     on_gpu = platform.device.type == "cuda"
     if swept.mode == "graph" and not on_gpu:
         raise CannotMeasureError(
@@ -127,7 +126,6 @@ def _harvested(
 
 
 def _planned(store: Store, cells: Sequence[SweepSpec], device: str, *, retry: bool) -> Listing:
-    """Return how many cells are left on a device (slug) and what they are likely to take."""
     from opdb.studies.sweep.measuring import planned_seconds
 
     policy = SweepPolicy((device,))
@@ -309,7 +307,6 @@ def _measured(
     display: Display,
     db: str | None,
 ) -> SweepReport:
-    """Measure what is left of a sweep, write files and figures, and verify what ran."""
     from opdb.bench.model import note_failure
     from opdb.bench.session import detect, platforms
     from opdb.bench.visit import check_algorithms

@@ -52,8 +52,6 @@ FUNCTIONAL = "called as a function, outside every convolution layer"
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """Options of a cell: passes of warm-up, least passes measured."""
-
     warm_up: int = 10
     measure: int = 20
 
@@ -73,8 +71,6 @@ def _cell_measurer(
 
 
 class _Models:
-    """The loaded model, on the device, with inputs of the size that was asked for last."""
-
     def __init__(self, session: Session, store: Store) -> None:
         self._session, self._store = session, store
         self._loaded: tuple[Workload, LoadedModel] | None = None
@@ -173,7 +169,6 @@ def _check_forced(algorithm: Algorithm, swap: Swap) -> None:
 def _time_layers(
     session: Session, module: nn.Module, step: Callable[[], Any], seen: RunReadings
 ) -> None:
-    """Time every leaf in place, and say what share of it convolutions took that ran otherwise."""
     hold = hold_device if session.on_gpu else None
     layers = time_layers(module, step, session.clock, passes=LAYER_PASSES, hold=hold)
     seen.layers = layers
@@ -186,7 +181,6 @@ def _time_layers(
 def _observe(
     session: Session, issue: Callable[[], Any], options: SweepOptions, seen: RunReadings
 ) -> None:
-    """Observe short stretches, together of as many passes as wanted or more."""
     for _ in range(options.warm_up):
         issue()
     settle_s = FIRST_SETTLE_S
@@ -324,7 +318,6 @@ def _output(session: Session, step: Callable[[], Any]) -> Any:
 
 
 def _failure(session: Session, error: BaseException) -> str:
-    """Say why something could not be looked at."""
     if isinstance(error, (CannotMeasureError, DatabaseError)):
         raise error
     session.check_alive()
@@ -352,8 +345,6 @@ def _looked_at(
 
 
 class _Errors:
-    """The largest error of each forced layer's output against torch's on the same input."""
-
     def __init__(self, swap: Swap) -> None:
         self._swap = swap
         self.found: dict[str, float] = {}
@@ -391,7 +382,6 @@ def _error(output: Tensor, own: Tensor) -> float:
 
 
 def _largest_error(output: Any, own: Any) -> float:
-    """Return the largest error of a model's outputs, however they are nested."""
     if isinstance(own, Tensor):
         return _error(output, own) if own.is_floating_point() and own.numel() else 0.0
     if isinstance(own, Mapping):
@@ -403,7 +393,6 @@ def _largest_error(output: Any, own: Any) -> float:
 
 
 def _pass_s(session: Session, step: Callable[[], Any], cell: SweepSpec) -> float:
-    """Return the mean time of a pass in the cell's mode, in seconds."""
     if cell.mode != "graph":
         step()
         return mean_time_s(step, session.clock, PASSES)

@@ -63,8 +63,6 @@ STATES: tuple[State, ...] = ("full", "partial", "unsupported", "failed", "runnin
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """One whole-model run to make: a workload (key) at an input size, under an algorithm."""
-
     why_not: ClassVar[None] = None
 
     request: ModelSpec
@@ -117,7 +115,6 @@ class SweepPolicy(Policy[SweepSpec]):
 
 
 def stored_run(store: Store, table: RunTable[Any], spec: Any, device: str) -> ModelRun | None:
-    """Return the run that answers a spec, whole as it is stored on a device (slug)."""
     state = table.run(spec)
     if state is None:
         return None

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerFacts:
-    """What a convolution layer is, whatever the input's size: its path, channels and kernel."""
-
     path: str
     in_channels: int
     out_channels: int
@@ -126,10 +124,7 @@ class SweepRow:
 
 
 def same_kernels(ran: Iterable[tuple[str, Mapping[str, int] | None]]) -> dict[str, str]:
-    """Return, of algorithms at one size, each that ran the kernels of an earlier one, and which.
-
-    Those whose kernels could not be seen are like no other.
-    """
+    """By algorithm, the earlier one of the same kernels; what was not seen is like no other."""
     first: dict[frozenset[tuple[str, int]], str] = {}
     found = {}
     for algorithm, kernels in ran:
@@ -252,8 +247,6 @@ KIND = "conv2d"
 
 
 class SweepResults:
-    """The rows of a sweep, read from the store: runs, layers' energies, predictions beside them."""
-
     def __init__(self, store: Store, device: str, settings: Mapping[str, Json]) -> None:
         self._store, self._device, self._settings = store, device, settings
         self._boards = {c.id: c.board.uuid for c in store.campaigns(device)}
@@ -356,7 +349,6 @@ FORCED: Table[Algorithm] = Table(
     ),
     Column("what", lambda each: each.words, "what runs"),
 )
-"""The algorithms that convolutions can be forced to take."""
 
 
 def lists(*, models: bool, algorithms: bool) -> Listing:
@@ -444,15 +436,11 @@ VERIFIED: Table[Verification] = Table(
     Column("failure", lambda each: each.failure),
     Column("holds", lambda each: each.holds, "verified", text=verdict),
 )
-"""What proves of each algorithm that it ran."""
 
 
 @dataclass(frozen=True, repr=False)
 class SweepReport(Report):
-    """The rows of a sweep, and what was verified.
-
-    `errors` name the sizes at which a model cannot be run, `failures` the devices that failed.
-    """
+    """`errors` name the sizes at which a model cannot be run, `failures` devices that failed."""
 
     cells: Sequence[SweepRow]
     verified: Sequence[Verification] = ()
@@ -544,7 +532,6 @@ def write_results(
 
 
 def _rounded(line: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a line of a file with numbers of as many digits as a person can use."""
     return {n: float(f"{v:.6g}") if isinstance(v, float) else v for n, v in line.items()}
 
 
@@ -571,7 +558,6 @@ def write_all(
     output: Path,
     note: Callable[[str], None],
 ) -> list[SweepRow]:
-    """Write files and figures of all that was ever run of some cells; return their rows."""
     from opdb.bench.session import current_settings
     from opdb.studies.sweep.measuring import convolution_layers
     from opdb.studies.sweep.rows import SweepResults
@@ -602,7 +588,6 @@ _COLOURS = (
 )
 _MARKS = "osD^v<>pX*"
 _STYLES = dict(zip(ALGORITHMS, zip(_COLOURS, _MARKS, strict=True), strict=True))
-"""Each algorithm's colour and mark, the same in every figure."""
 
 _TICKS = 12
 _HOLLOW = "input size, pixels a side; hollow: some convolution ran otherwise (partial)"

@@ -74,7 +74,6 @@ class TrainingMatrix:
         self._request_of = partial(request_of, allow_code=allow_code)
 
     def plan(self) -> tuple[dict[str, Json], str]:
-        """Return the labels of the runs to make, and in a sentence what they will take."""
         table = RunTable.read(self._store, self._policy)
         left = table.pending(self._cells, retry=self._retry, again=self._again)
         devices = {cell.place.device for cell in left}

@@ -162,10 +162,7 @@ _RENAMED = {"models": "model", "batch_sizes": "batch_size"}
 
 
 def load_matrix(path: Path, *, allow_code: bool = False) -> list[Combination]:
-    """Read a matrix file: its combinations, those of one repeat before those of the next.
-
-    Repeats are as far apart as possible, so that their spread shows drift.
-    """
+    """Repeats are as far apart as possible, so that their spread shows drift."""
     document = parse_mapping(path, read_text(path, _WHAT), _WHAT, _LEAST)
     problems = _unknown(document, (*_KEYS, "variants"), "")
     variants = document.pop("variants", [])
@@ -198,7 +195,6 @@ def _unknown(mapping: Mapping[str, Any], valid: tuple[str, ...], at: str) -> lis
 
 
 def _wrong(mapping: Mapping[str, Any], at: str) -> list[str]:
-    """Return what is wrong with the values of a mapping's known keys."""
     problems = []
     for name, value in mapping.items():
         key = _KEYS.get(name)
@@ -217,7 +213,6 @@ def _wrong(mapping: Mapping[str, Any], at: str) -> list[str]:
 
 
 def _places(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each value of a key with its place in the file."""
     is_list = isinstance(value, list)
     if name == "input_size":  # one size is a list itself
         is_list = is_list and all(isinstance(each, list | None) for each in value)
@@ -240,7 +235,6 @@ def _plain(value: Any) -> Any:
 
 
 def _contradictions(said: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values of a matrix that are not possible together."""
     values = _values(said)
     of_images = [name for name in _OF_IMAGES if name in values]
     if of_images and None in values.get("images", [None]):
@@ -291,8 +285,6 @@ class BackendDevice:
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """One run of a matrix at the place where it is to be made."""
-
     combination: Combination
     place: BackendDevice
 
@@ -418,7 +410,6 @@ class StepFigures:
 
     @property
     def waits(self) -> float:
-        """The share of a step in which the device was idle and the host waited."""
         idle_s = max(0.0, self.time_s.mean - self.compute_time_s)
         return min(self.data_time_s, idle_s) / self.time_s.mean
 
@@ -459,8 +450,6 @@ def _no_energy(runs: Iterable[ModelRun]) -> str:
 
 @dataclass(frozen=True)
 class JoinedRuns:
-    """The repeats of one combination, joined."""
-
     runs: tuple[MatrixRun, ...]
 
     @property
@@ -558,8 +547,6 @@ def _figure(name: str, of: Callable[[StepFigures], Json]) -> Column[MatrixRun]:
 
 
 def _energy(name: str, of: Callable[[Quantity], float | None]) -> Column[MatrixRun]:
-    """Return the column of a step's energy (J), given per image."""
-
     def an_image(made: MatrixRun) -> float | None:
         energy = made.figures.energy_j if made.figures else None
         step_j = None if energy is None else of(energy)
@@ -618,14 +605,12 @@ RUNS: Table[MatrixRun] = Table(
     _fact("note"),
     Column("flags", lambda made: "; ".join(made.run.flags) if made.run else None),
 )
-"""A run as a flat row: what it is, what it took, where it ran."""
 
 STATES: Table[MatrixRun] = Table(
     Column(title="run", text=lambda made: made.cell.label),
     Column(title="state", text=lambda made: made.state),
     Column(title="why", text=lambda made: made.reason or ""),
 )
-"""Every run with its state."""
 
 
 def _waiting(share: float) -> str:
@@ -633,7 +618,6 @@ def _waiting(share: float) -> str:
 
 
 def _with_interval(value: Quantity | None, unit: str, per: int) -> str:
-    """Return a quantity for people, with the half width of its interval in percent."""
     if value is None:
         return "–"
     text = show(value.mean / per, unit)
@@ -648,8 +632,6 @@ def _rate(line: JoinedRuns) -> str:
 
 
 def _most(title: str, of: Callable[[ModelRun], float | None]) -> Column[JoinedRuns]:
-    """Return the column of the most memory that a run took."""
-
     def cell(line: JoinedRuns) -> str:
         known = [taken for run in line.done if (taken := of(run)) is not None]
         return show(max(known, default=None), "B", digits=3)
@@ -678,15 +660,11 @@ LINES: Table[JoinedRuns] = Table(
     _most("peak memory", lambda run: run.peak_memory_bytes),
     _most("on the host", lambda run: run.facts["peak_resident_bytes"]),
 )
-"""A line for each combination, its repeats joined, as people read it."""
 
 
 @dataclass(frozen=True, repr=False)
 class MatrixReport(Report):
-    """The runs of a matrix; `failures` say what could not be stored.
-
-    With `states` people read every run with its state, too.
-    """
+    """With `states` people read every run with its state, too."""
 
     runs: Sequence[MatrixRun]
     failures: Sequence[str] = ()

@@ -97,7 +97,6 @@ def _train(
     claim: Claim,
     url: str,
 ) -> ModelRun:
-    """Run a training, its workload (key) stored, and store its run in the database of the URL."""
     tell_cublas(options)  # before the calibration, which multiplies matrices
     with open_store(url, create=False) as store, campaign(detect(device), store) as opened:
         run = train(opened, request, workload, options)
@@ -161,7 +160,6 @@ def _energy(line: JoinedRuns) -> Value | None:
 def _panel(
     axes: Any, lines: Sequence[JoinedRuns], value: Callable[[JoinedRuns], Value | None], label: str
 ) -> bool:
-    """Draw one quantity of every series; return whether there was anything to draw."""
     axes.set_ylabel(label)
     axes.grid(alpha=0.3)
     shared = _shared(lines)
@@ -200,19 +198,16 @@ def _series(lines: Sequence[JoinedRuns]) -> dict[tuple[str, tuple[str, ...]], li
 
 
 def _shared(lines: Sequence[JoinedRuns]) -> set[str]:
-    """Return what all of them are: the title says it once."""
     return set.intersection(*(set(line.cell.parts) for line in lines))
 
 
 def _bars(values: Sequence[Value]) -> list[list[float]]:
-    """Return how far the intervals reach below and above the means; 0 where there is none."""
     below = [0.0 if low is None else mean - low for mean, low, _ in values]
     above = [0.0 if high is None else high - mean for mean, _, high in values]
     return [below, above]
 
 
 def _sizes(axes: Any, sizes: Sequence[int]) -> None:
-    """Make the batch sizes an axis of doublings, with those alone written that were run."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(sizes), labels=list(map(str, sizes)))
     axes.minorticks_off()

@@ -59,9 +59,6 @@ def works(findings: Iterable[Finding]) -> tuple[bool, str]:
     return False, f"no GPU can be measured here before this is put right: {', '.join(names)}"
 
 
-# The driver and torch
-
-
 def driver() -> tuple[Sequence[BoardState], Finding]:
     try:
         boards, found = nvml.board_states(), nvml.driver_version()
@@ -100,8 +97,6 @@ def torch_build(boards: int) -> Finding:
         blocks=not gpus,
     )
 
-
-# Each board
 
 METERS_WAIT_S = 0.5
 """How long the meters are looked at; the counter changes every 20 to 100 ms."""
@@ -180,9 +175,6 @@ def power_limit(board: BoardState) -> Finding:
     )
 
 
-# The tools around torch
-
-
 def compiling(device: str) -> Finding:
     lacks, advice = lacking(device)
     if not lacks:
@@ -207,8 +199,6 @@ def processor_energy() -> Finding:
         return Finding("processor energy", reason, "Only bench --device cpu needs it.")
     return Finding("processor energy", "RAPL")
 
-
-# The database and its disk
 
 FULL_BYTES = 200e6
 """With less free than this a disk counts as full: a bench may fill it."""

@@ -348,7 +348,6 @@ class Harvest:
     notes: tuple[str, ...] = ()
 
     def in_mode(self, mode: Mode) -> Workload:
-        """Return what the model calls in a mode."""
         captured = self.captured if mode == CAPTURED_MODE else None
         return captured or self.workload
 
@@ -367,7 +366,6 @@ class Stored:
 
     @property
     def workload(self) -> Workload:
-        """The calls of the model."""
         return self.found.workload
 
     @property

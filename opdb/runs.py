@@ -139,7 +139,6 @@ class ModelRunSpec:
 
     @property
     def key(self) -> str:
-        """The text that identifies the run; a claim of it has this name."""
         return f"run {self.mode} on {','.join(sorted(self.boards))} {self.workload}"
 
     @property

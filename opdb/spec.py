@@ -76,7 +76,6 @@ class Option:
         return _KINDS[self.kind][0].format(", ".join(self.allowed))
 
     def allows(self, value: object) -> bool:
-        """Return whether a value, other than None, is one of the allowed."""
         return value in self.allowed if self.kind == "word" else _KINDS[self.kind][1](value)
 
     def parse(self, value: object) -> object:
@@ -297,7 +296,6 @@ class ModelSpec:
     built_by: Callable[[], object] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Fill in what a name means where nothing is given."""
         if not self.name:
             return
         named = not is_import_path(self.name)  # which may bring its own inputs
@@ -445,7 +443,6 @@ OPTIONS: Mapping[str, Option] = {
     for each in fields(ModelSpec)
     if each.metadata
 }
-"""The fields of `ModelSpec` and how each is written."""
 
 COMMAND_LINE = {name: option for name, option in OPTIONS.items() if option.help}
 """Those that are options of the command line, and keywords in Python."""

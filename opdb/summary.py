@@ -214,7 +214,6 @@ def _loader() -> Any:
 def parse_mapping(
     path: Path, text: str, what: str = _WHAT, least: str = "model: NAME"
 ) -> dict[str, Any]:
-    """Return the mapping that a YAML text holds."""
     import yaml
 
     try:

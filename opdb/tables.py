@@ -32,7 +32,6 @@ from opdb.units import show, show_share
 # Text for people: passwords are masked, what a terminal would obey escaped.
 
 GAP = "  "
-"""What stands between columns."""
 
 
 def escaped(text: str, *, keep: str = "") -> str:
@@ -113,7 +112,6 @@ RATIO = "ratio"
 """The unit of one value over another, which people read with three decimals."""
 
 MISSING = "–"
-"""The text in place of a missing value."""
 
 QUANTITY = ("value", "low", "high")
 """The numbers of a quantity in JSON, beside its unit; `low` and `high` end the 95 % interval."""
@@ -197,7 +195,6 @@ class Table(Generic[Row]):
         return Table(*(column for column in self.columns if column.title not in titles))
 
     def document(self, row: Row) -> dict[str, Json]:
-        """Return a row as JSON, under the columns' names."""
         return {column.name: column.get(row) for column in self.columns if column.name is not None}
 
     def documents(self, rows: Iterable[Row]) -> list[Json]:
@@ -227,8 +224,6 @@ class Table(Generic[Row]):
 
 @dataclass(frozen=True)
 class Rows(Generic[Row]):
-    """A table and its rows."""
-
     table: Table[Row]
     rows: Sequence[Row]
 

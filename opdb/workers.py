@@ -37,8 +37,6 @@ from opdb.store import Claims, Store
 from opdb.store.database import as_url, default_url, file_of
 from opdb.units import plural
 
-# Devices
-
 
 @dataclass(frozen=True)
 class WorkerDevice:
@@ -103,9 +101,6 @@ def _named(part: str, text: str) -> str:
     return f"cuda:{int(found[1])}"
 
 
-# What the workers of one command share
-
-
 class Crew:
     """The workers of one command on this host, as each of them sees it; by default it is alone.
 
@@ -161,9 +156,6 @@ class Crew:
 
 
 ALONE = Crew()
-
-
-# One process a device
 
 
 def serve(

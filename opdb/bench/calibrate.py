@@ -135,10 +135,7 @@ def calibrate(session: Session, recent: Campaign | None = None) -> Calibration:
 
 
 def with_base_power_anew(session: Session, store: Store) -> Session:
-    """Return the session in a further campaign, saved, whose base power is measured now (3 s).
-
-    All else that is calibrated stays as it is.
-    """
+    """Return the session in a further campaign, saved, whose base power is measured now (3 s)."""
     campaign = replace(session.campaign, id=new_id(), started_at=now())
     anew = replace(session, campaign=campaign, restores={})
     anew = anew.calibrated(calibrate(anew, session.campaign))
@@ -573,7 +570,6 @@ IMAGE = (1, 256, 14, 14)
 REPLAYS = 40
 WARM_UP_REPLAYS = 10
 CALL_S = 3e-6
-"""About what one of the network's calls takes."""
 
 
 def small_network() -> nn.Module:

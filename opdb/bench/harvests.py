@@ -125,7 +125,6 @@ class _Answering(TorchFunctionMode):
     """Where it is a list: the calls of the pass."""
     others: Iterator[Callable[[], Any]] = field(default_factory=lambda: itertools.cycle(_others()))
     aside_s: float = 0.0
-    """What answering took."""
     marks_s: list[float] = field(default_factory=list)
     """When a pass began, came to each answer and ended, less what answering took before."""
 

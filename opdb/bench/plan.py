@@ -55,7 +55,6 @@ DUPLICATE_SHARE = 0.1
 STATES: tuple[Weights, ...] = ("cold", "hot")
 
 FORCED_KIND = "conv2d"
-"""The kind of operator whose algorithm can be forced."""
 
 FINAL_OUTCOMES: tuple[Outcome, ...] = ("unsupported", "out_of_memory", "error")
 """Outcomes that a repetition would not change; `retry` asks for it all the same."""
@@ -104,10 +103,6 @@ class BenchRequest:
         present = current_settings()
         return [{**present, **each.setting} for each in self.algorithms] or [present]
 
-    @property
-    def most_rounds(self) -> int:
-        return max(self.rounds or ROUNDS, ROUNDS)
-
     def rounds_of(self, configuration: Configuration, called: Collection[str] = ()) -> int:
         rounds = self.rounds or (1 if configuration.key in called else ROUNDS)
         if is_duplicated(configuration, max(self.duplicates, SPREAD_SHARE)):
@@ -127,10 +122,7 @@ class VisitCounts:
         return self.outcomes.get(self._key(configuration), Counter())["ok"]
 
     def wanted(self, configuration: Configuration, *, rounds: int, retry: bool = False) -> int:
-        """Return how many visits are still wanted for `rounds` good ones.
-
-        Rejected visits are repeated, a limited number of times.
-        """
+        """Return how many visits are still wanted for `rounds` good ones."""
         key = self._key(configuration)
         outcomes: Counter[Outcome] = self.outcomes.get(key, Counter())
         rejected = self.rejected.get(key, Counter())["ok"]
@@ -330,7 +322,7 @@ class Benched:
         request, wanted = self.request, self._wanted()
         order = _ordered([job for job, count in wanted.items() if count], request)
         made = []
-        for left in range(request.most_rounds, 0, -1):
+        for left in range(max(request.rounds or ROUNDS, ROUNDS), 0, -1):
             made.append([job for job in order if wanted[job] >= left])
             if request.configurations is None:
                 order.reverse()

@@ -69,8 +69,6 @@ MEMORY_SHARE = 0.4
 
 
 class CudaClock:
-    """Marks points in the device's work and measures the time between them."""
-
     ahead = 3
     """Replays queued ahead of the device, so that it never waits for the issuing thread."""
 

@@ -383,8 +383,6 @@ ANCHORS: tuple[Configuration, ...] = (
 )
 
 
-# The campaign.
-
 PRECISE = ("cuda",)
 """Types of devices on which visits repeat well enough for the sums of models to be made precise."""
 
@@ -394,10 +392,7 @@ WORKERS = "workers"
 
 @contextmanager
 def campaign(platform: Platform, store: Store, workers: int = 1) -> Iterator[Session]:
-    """Open a calibrated campaign and save it; the meter is closed at the end.
-
-    Where several workers measure on the host at once, the campaign's environment says how many.
-    """
+    """Open a calibrated campaign and save it; the meter is closed at the end."""
     if workers > 1:
         environment = {**platform.environment, WORKERS: str(workers)}
         platform = replace(platform, environment=environment)

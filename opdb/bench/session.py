@@ -175,7 +175,6 @@ class Session:
     restores: dict[str, Stretch] = field(default_factory=dict)
     """What restoring inputs cost, by the inputs' shapes: measured once a campaign."""
     launching: Launching | None = None
-    """Of a GPU: the state in which it starts kernels."""
 
     @property
     def on_gpu(self) -> bool:

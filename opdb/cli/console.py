@@ -50,7 +50,6 @@ def print_json(document: Json) -> None:
 
 
 def show(report: Report, *, as_json: bool) -> None:
-    """Print an answer to stdout: as JSON, or as text."""
     if as_json:
         print_json(report.to_dict())
         return
@@ -110,7 +109,6 @@ def _found() -> dict[str, str]:
 
 
 COMMANDS = _found()
-"""Every command and its module, by name."""
 
 
 class StoppedError(OpdbError):

@@ -85,10 +85,7 @@ def _shown(size: int | None) -> str:
 
 @dataclass(frozen=True)
 class Figure(Generic[Row]):
-    """A quantity of a pass or a generation: a line of text, and a column of JSON and CSV.
-
-    A table of several predictions shows it where it is `in_table`.
-    """
+    """A quantity of a pass or a generation: a line of text, and a column of JSON and CSV."""
 
     name: str
     title: str
@@ -235,7 +232,6 @@ SHARES: Table[Share] = Table(
     Column("share_time", lambda share: share.share_time, title="share of time", unit=SHARE),
     Column("share_energy", lambda share: share.share_energy, title="share of energy", unit=SHARE),
 )
-"""The share of a configuration in a prediction."""
 
 
 def _cost(share: Share) -> Cost:

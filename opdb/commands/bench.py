@@ -250,7 +250,6 @@ class BenchReport(Report):
 
 
 def _lines(result: lazy.bench_run.BenchResult) -> Iterator[str]:
-    """Yield what a campaign did on a board, in words."""
     place = f"{result.device} ({result.board})"
     if result.elsewhere:
         elsewhere = plural(len(result.elsewhere), "configuration")

@@ -63,7 +63,6 @@ TESTS: Table[MeterTest] = Table(
 
 
 def _calibrated(found: BoardCalibration) -> Listing:
-    """Return the calibration of a board: its meters, and what it reaches."""
     board, (source, words) = found.board, power_meter(found.tests)
     failure: OpdbError | None = None
     if source is None and not distrusted(found.tests):

@@ -17,7 +17,6 @@ TABLES: Table[tuple[str, int]] = Table(
     Column("table", lambda row: row[0], title="table"),
     Column("rows", lambda row: row[1], title="rows"),
 )
-"""A table of a set, and how many rows it has."""
 
 
 def export(

@@ -225,7 +225,6 @@ GENERATIONS: Table[Generation] = Table(
 
 
 def _detailed(each: Generation) -> Iterator[str | Rows[Any]]:
-    """Yield what a generation takes in one mode, and what that rests on."""
     found = each.prefill.prediction
     yield (
         f"{each.workload.name}, batch {each.batch_size} {dtype_words(each.workload)}, "
@@ -263,7 +262,6 @@ class Generated(Report):
         return [GENERATIONS.document(each) for each in self.generations]
 
     def csv(self) -> str:
-        """Return a row for each generation as CSV, quantities in base SI."""
         return CURVES.csv(self.generations)
 
     def to_dict(self) -> dict[str, Json]:

@@ -75,10 +75,7 @@ KINDS: Table[tuple[str, int, int]] = Table(
 
 @dataclass(frozen=True, repr=False)
 class Harvested(Report):
-    """Harvested models: of each its workload, whether it was stored before, and what failed.
-
-    `notes` say in words what is unusual.
-    """
+    """Harvested models: of each its workload, whether it was stored before, and what failed."""
 
     stored: Sequence[Stored]
     errors: Sequence[OpdbError] = ()

@@ -23,7 +23,6 @@ Took: TypeAlias = tuple[Path, dict[str, int]]
 
 
 def _new(name: str) -> Column[Took]:
-    """Return the column of how many new rows a table of a set had."""
     return Column(title=f"new {name.replace('_', ' ')}", get=lambda row: row[1][name])
 
 

@@ -41,10 +41,7 @@ TRAINING = "Of training:"
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How trainings are run beyond what all models have, the defaults those of `DriverOptions`.
-
-    A row of each training is appended to `csv`.
-    """
+    """How trainings are run beyond what all models have, the defaults those of `DriverOptions`."""
 
     backend: Annotated[
         str,
@@ -166,7 +163,6 @@ class TrainingOptions:
         return self.backend
 
     def driver(self, repeats: int) -> DriverOptions:
-        """Return what the options mean to the driver of a training."""
         named = {each.name for each in fields(DriverOptions)} - {"images", "repeats"}
         same = {name: getattr(self, name) for name in named}
         return DriverOptions(images=self._image_options(), repeats=repeats, **same)

@@ -223,7 +223,6 @@ class Predicted(Report):
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The calls of the pass, each at its time."""
         return schedule(self.prediction.total)
 
     @property

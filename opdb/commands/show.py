@@ -54,8 +54,6 @@ WHOLE = 0.9
 
 Parts = list[str | Rows[Any]]
 
-# What operators cost
-
 
 class Shown(NamedTuple):
     """A configuration and its cost on one board; of a model's, its share of a pass."""
@@ -156,9 +154,6 @@ def _largest_first(sort: str | None, row: Shown) -> tuple[bool, float]:
     return value is None, -(value or 0.0)
 
 
-# What is measured, pending and failed on each device
-
-
 class DeviceStatus(NamedTuple):
     """A device, the UUIDs of its boards, and what was measured on it."""
 
@@ -174,7 +169,6 @@ FAILED: Table[Failure] = Table(
     Column("reason", attrgetter("reason"), title="reason"),
     Column("attempts", attrgetter("attempts"), title="attempts"),
 )
-"""A configuration that could not be measured."""
 
 
 DEVICES: Table[DeviceStatus] = Table(
@@ -241,9 +235,6 @@ def _devices(device: str | None, db: str | None) -> Listing:
     return Listing(document, parts)
 
 
-# Models, and how much of them is measured
-
-
 def _member(name: str, heading: str, unit: str | None = None) -> Column[Mapping[str, Json]]:
     return Column(name, itemgetter(name), heading, unit)
 
@@ -304,8 +295,6 @@ def _measured_keys(
     return found | {head.workload.key for head in heads} - set(in_part)
 
 
-# Lists of names
-
 MODELS: Table[CatalogueModel] = Table(
     Column("model", attrgetter("name"), title="model"),
     Column("source", attrgetter("source"), title="source"),
@@ -345,9 +334,6 @@ def _names(what: str, pattern: str | None, db: str | None) -> Listing:
         if not rows:
             raise UnknownNameError(what[:-1], pattern, {texts[0] for _, texts in cells})
     return Listing(table.documents(rows), [Rows(table, rows)])
-
-
-# Sets and jobs
 
 
 SETS: Table[lazy.opening.Origin] = Table(

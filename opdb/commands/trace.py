@@ -134,7 +134,6 @@ def _stretches(schedule: Schedule) -> Iterator[tuple[int, Slot | None, tuple[flo
 
 
 def _device_events(schedule: Schedule) -> Iterator[Event]:
-    """Yield a slice a call that the device works on, and one each time it waits."""
     for number, slot, within_s in _stretches(schedule):
         if slot is None:
             yield _slice(DEVICE, "wait", WAITS, within_s, {})
@@ -183,7 +182,6 @@ def _power_events(schedule: Schedule) -> Iterator[Event]:
 
 
 def _power_w(slot: Slot, schedule: Schedule) -> float | None:
-    """Return the mean power of the board during a call and its transition (None: not known)."""
     energy = schedule.costs[slot.call.configuration.key].dynamic_energy_j
     if schedule.base_power_w is None or energy is None:
         return None

@@ -177,8 +177,6 @@ RUNS: Table[lazy.predictor.Answer] = Table(
 
 
 def _errors(measure: Measure) -> tuple[Column[Group], ...]:
-    """Return the columns of a regime's errors: median, 95th percentile, largest; the intervals'."""
-
     def of(group: Group) -> Errors | None:
         return group.errors[measure]
 
@@ -267,9 +265,6 @@ class Validation(Report):
             yield f"left out, for not all calls are measured: {count} (--json lists them)"
 
 
-# Duplicates
-
-
 def _difference(measure: Measure) -> Column[tuple[DuplicatePair, str]]:
     def document(row: tuple[DuplicatePair, str]) -> Json:
         found = getattr(row[0], measure)
@@ -315,8 +310,6 @@ def _duplicates(
             )
     return Listing({"duplicates": summary, "rows": PAIRS.documents(named)}, lines)
 
-
-# The same kernels
 
 Launched = tuple[Workload, ModelRun, Launches]
 

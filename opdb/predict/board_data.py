@@ -151,8 +151,6 @@ class BoardData:
         settings = {k: v for k, v in self.settings.items() if k != ALGORITHM_SETTING}
         return BoardData(self._store, self.device, settings)
 
-    # The boards
-
     def board(self, prefix: str) -> str:
         """Return the board whose UUID begins so, with or without its "GPU-", in any case."""
         start = prefix.lower()
@@ -254,8 +252,6 @@ class BoardData:
         known = [rate for rate in rates if rate is not None]
         return rates[0] or (statistics.median(known) if known else None)
 
-    # What operators cost
-
     def read_costs(self, called: Mapping[str, Iterable[Workload]]) -> None:
         """Read at once what predictions of workloads for boards ask: small queries are slow."""
         every: set[str] = set()
@@ -321,7 +317,6 @@ class BoardData:
         return costs
 
     def _brought_over(self, key: str, board: str, origin: str) -> Cost:
-        """Return another board's own cost as this one would have it."""
         cost = self._costs[origin][key]
         assert cost is not None
         return transferred(cost, board, self.factors(board, origin), self.base_power_w(board))
@@ -345,8 +340,6 @@ class BoardData:
             for setting, keys in by_setting.items()
             for key, reason in self._store.refusals(self.device.slug, setting, keys).items()
         }
-
-    # What was learned from them
 
     @cached_property
     def _learned(self) -> dict[str, Json]:
@@ -391,8 +384,6 @@ class BoardData:
     @cached_property
     def _run_ratios(self) -> tuple[str, RunRatios]:
         return self._store.run_ratios(self.device.slug)
-
-    # How long the hosts take
 
     def _read_quiet(self, board: str) -> set[CallForm]:
         """Return the calls whose host time on a board is a quiet time."""
@@ -440,8 +431,6 @@ class BoardData:
             for kind in {kind for call, kind in lacking.items() if call not in found}:
                 found = {**self._usual_host_s(board, kind), **found}
         return replace(inputs, host_s=found)
-
-    # What predictions start from
 
     def inputs(
         self, workload: Workload, board: str, left_out: Collection[str] = ()
@@ -561,8 +550,6 @@ class BoardData:
         elif missing and learned:
             inputs = replace(inputs, notes=(*inputs.notes, NOTHING_LEARNED))
         return replace(basis, inputs=with_estimates(configurations, inputs))
-
-    # The models that the boards ran
 
     def _read_groups(self, mode: Mode) -> Sequence[MeasuredWorkload]:
         """Return each workload with each board that has a good run of it in a mode, torch choosing.

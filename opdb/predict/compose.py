@@ -58,8 +58,6 @@ NEARLY_ALL = 0.9999
 
 @dataclass(frozen=True)
 class Share:
-    """A configuration's part of a workload, its shares of time and energy, and its cost if any."""
-
     configuration: Configuration
     count: int
     share_time: float
@@ -515,13 +513,11 @@ class PassSum:
 
     @property
     def host_bound(self) -> bool:
-        """Whether the device waits for the host."""
         excess = 1 + HOST_BOUND_EXCESS
         return not is_one_graph(self.mode) and self.time_s > self.device_at(self.share) * excess
 
     @property
     def waiting_s(self) -> float:
-        """How long the device waits for the host."""
         return self.time_s - self.device_at(self.share)
 
     @cached_property

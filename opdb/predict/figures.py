@@ -93,7 +93,6 @@ class Figures:
         return cls(found.workload, time_of(found), energy_of(found), *rates)
 
     def measured(self, run: RunCost | None) -> Figures:
-        """Return the same figures of a measured run."""
         time_s = None if run is None else Amount(run.time_s.mean)
         energy_j = None if run is None or run.energy_j is None else Amount(run.energy_j.mean)
         return replace(self, time_s=time_s, energy_j=energy_j)

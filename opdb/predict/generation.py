@@ -227,7 +227,6 @@ class Ladder:
         return time, energy
 
     def _weights_of(self, rungs: tuple[int, ...], at: tuple[int, int]) -> RungWeights | None:
-        """Return what some rungs (numbers) count at a place; None where they do not reach it."""
         found = rung_weights([self._rungs[number] for number in rungs], at)
         return found and {rungs[number]: share for number, share in found.items()}
 

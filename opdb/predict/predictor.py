@@ -216,8 +216,6 @@ class Predictor(BoardData):
         self._best_board = cache(self.best_board)
         self._measured_of = cache(lambda workloads: self.measured(_called(workloads)))
 
-    # What is known of the device
-
     def estimated(self, configurations: Sequence[Configuration]) -> dict[str, Cost]:
         """Return estimates of configurations, by key, as for the board that measured most.
 
@@ -246,8 +244,6 @@ class Predictor(BoardData):
 
     def launches(self, workload: Workload, run: ModelRun) -> Launches | None:
         return compare_launches(workload, run, self.kernels_seen(run))
-
-    # Predictions
 
     def answer(
         self,

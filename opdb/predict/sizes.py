@@ -68,8 +68,6 @@ class _Seen:
 
 
 class Kin:
-    """What the measured configurations say of others."""
-
     def __init__(self, measured: Iterable[Configuration], costs: Mapping[str, Cost]) -> None:
         self._of_kind: dict[str, list[_Seen]] = defaultdict(list)  # each pass apart
         for configuration in measured:

@@ -71,11 +71,9 @@ class Claims:
             self.give_back(set(self._taken))
 
     def claim(self, task: str) -> Claim:
-        """Return the claim of a task, for what is saved to be checked against."""
         return Claim(self._scope, task, self._worker)
 
     def has(self, task: str) -> bool:
-        """Return whether this worker took a task and has not released it."""
         return task in self._taken
 
     def take(self, task: str) -> bool:
@@ -106,7 +104,6 @@ class Claims:
         self._renewed_s = time.monotonic()
 
     def give_back(self, tasks: Collection[str]) -> None:
-        """Release tasks that are done, or will not be."""
         table = schema.claim
         ours = (table.c.scope == self._scope) & (table.c.worker == self._worker)
         with self._store.writing() as connection:
@@ -114,7 +111,6 @@ class Claims:
         self._taken -= set(tasks)
 
     def others(self) -> set[str]:
-        """Return the tasks that other workers hold."""
         return {
             each.task
             for each in held(self._store)

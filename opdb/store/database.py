@@ -39,10 +39,7 @@ from opdb.store.rows import Codec, NewRow, Record, numbers
 from opdb.store.schema import SCHEMA, metadata, opdb_schema
 from opdb.tables import masked
 
-# waiting for a lock
-
 SAID_AFTER_S = 30.0
-"""How long a writer waits before it says so."""
 
 _LOCKED = ("database is locked", "lock timeout")
 """The messages of SQLite and PostgreSQL about a lock that another process holds."""
@@ -94,8 +91,6 @@ def _is_of_a_lock(error: DBAPIError | sqlite3.Error) -> bool:
     said = str(error.orig if isinstance(error, DBAPIError) else error)
     return any(sign in said for sign in _LOCKED)
 
-
-# files and engines
 
 FILE_NAME = "opdb.sqlite"
 _BUSY_TIMEOUT_S = 30.0
@@ -393,8 +388,6 @@ def _is_current(connection: Connection, url: str) -> bool:
     return True
 
 
-# claims that are held
-
 LEASE_S = 900.0
 """Time without a sign of its holder after which a claim is free; longer than one visit takes."""
 
@@ -450,7 +443,6 @@ class Connected:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._end_interrupted()
         self._engine.dispose()
 

@@ -41,8 +41,6 @@ from opdb.records import (
     canonical_json,
 )
 
-# ranges
-
 
 @dataclass(frozen=True)
 class Range:
@@ -75,8 +73,6 @@ POSITIVE_SHARE = Range(0, 1.01, positive=True)
 TEMPERATURE_C = Range(-200, 1000)
 
 
-# plain values
-
 COLLATED = types.Text().with_variant(types.Text(collation="C"), "postgresql")
 """Text in the order of its characters on every database, not in that of people's languages."""
 
@@ -90,7 +86,6 @@ _HELD: dict[Any, tuple[tuple[type, ...], str]] = {
 
 
 def same(value: Any) -> Any:
-    """Return a value as it is."""
     return value
 
 
@@ -117,7 +112,6 @@ def column(name: str, field: Field, *constraints: Any, **options: Any) -> Column
 
 
 def field_of(held_in: Column[Any]) -> Field:
-    """Return what a column was declared to hold."""
     field: Field = held_in.info["field"]
     return field
 
@@ -169,7 +163,6 @@ TRUTH = Field(Boolean)
 
 
 def within(allowed: Range, of: Field = NUMBER) -> Field:
-    """Return the field of a number in a range."""
     return replace(of, check=allowed.check)
 
 
@@ -184,8 +177,6 @@ def one_of(words: Any) -> Field:
     return Field(COLLATED, check=check)
 
 
-# JSON documents
-
 _PLAIN: Mapping[Any, tuple[type, ...]] = {
     float: (float, int),
     int: (int,),
@@ -199,7 +190,6 @@ _AS_LISTS = (KernelCounts, RunRatio)
 
 
 def read_json(text: str) -> Json:
-    """Read a JSON column."""
     # Most columns say nothing most of the time.
     return {} if text == "{}" else [] if text == "[]" else json.loads(text)
 
@@ -212,7 +202,6 @@ def _read_object(text: str) -> dict[str, Json]:
 
 
 def _as_json(value: Any) -> Json:
-    """Return records, and collections of them, as a JSON value."""
     if is_dataclass(value):
         parts = _as_json(vars(value))
         return list(parts.values()) if isinstance(value, _AS_LISTS) else parts
@@ -294,7 +283,6 @@ def _check_ratios(text: str) -> None:
 OBJECT = Field(COLLATED, encode=lambda value: canonical_json(_as_json(value)), decode=_read_object)
 WORDS = _document(tuple[str, ...])
 KERNELS = _document(Mapping[str, int])
-"""Counts of kernels by name."""
 
 MEMORY = _document(PassMemory, as_json=_as_json_of_memory)
 CALIBRATION = _document(Calibration)
@@ -349,7 +337,6 @@ _WHOLE_NUMBERS = json.JSONDecoder(parse_float=_refuse, parse_constant=_refuse)
 
 
 def pack(document: Json) -> str:
-    """Return a JSON value's short text."""
     compressed = zlib.compress(canonical_json(document).encode(), 9)
     return b2a_base64(compressed, newline=False).decode()
 
@@ -369,8 +356,6 @@ def unpack(text: str) -> Json:
         raise ValueError("damaged: cut off, or more than it may hold")
     return _WHOLE_NUMBERS.decode(found.decode())
 
-
-# stretches
 
 ENCODING = 3
 
@@ -451,9 +436,6 @@ def stretch_from_document(document: Json) -> Stretch:
     )
 
 
-# other samples
-
-
 def _neighbours_document(neighbours: Neighbours) -> dict[str, Json]:
     """Return calls, `n`, and event times with neighbours, `t`, and of these alone, `a`.
 
@@ -488,12 +470,10 @@ def _times(differences: Iterable[int], unit: int) -> tuple[float, ...]:
 
 
 def _integers(values: Iterable[float], scale: float) -> list[int]:
-    """Return values times scale, rounded."""
     return [round(value * scale) for value in values]
 
 
 def _scaled(values: Iterable[int], scale: float) -> tuple[float, ...]:
-    """Return values divided by scale."""
     return tuple([value / scale for value in values])
 
 
@@ -504,8 +484,6 @@ def _differences(values: Sequence[int]) -> list[int]:
 def _interleave(first: Sequence[int], second: Sequence[int]) -> list[int]:
     return [value for pair in zip(first, second, strict=True) for value in pair]
 
-
-# columns of raw samples
 
 LEFT_OUT = "-"
 """The text in place of a visit's raw samples where they lie apart; see `opdb.store.sets`.

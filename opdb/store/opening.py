@@ -136,9 +136,6 @@ def _checksum(path: Path) -> dict[str, Json]:
     return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
 
-# opening
-
-
 def open_store(url: str | None = None, *, create: bool = True, sweeps: bool = False) -> Store:
     """Open a database: the one named, else `OPDB_DB`'s, else the default one.
 
@@ -178,10 +175,7 @@ def how_to_fill(location: str, device: str | None = None) -> str:
 
 
 def is_default(store: Store) -> bool:
-    """Whether a database is the default one, which alone takes in published sets.
-
-    One that `OPDB_DB` names is somebody's own.
-    """
+    """Whether a database is the default one, which alone takes in published sets."""
     return not os.environ.get("OPDB_DB") and store.url == database.default_url()
 
 
@@ -236,8 +230,6 @@ def import_published(store: Store, *, sweeps: bool = False, device: str | None =
                 update(source).where(source.c.name == name).values(fingerprint=found)
             )
 
-
-# origins
 
 Place: TypeAlias = Literal["wheel", "clone", "import", "here"]
 """How a set came in: with an installed opdb, its clone, `opdb import`, or not at all."""

@@ -50,8 +50,6 @@ from opdb.store import schema
 from opdb.store.fields import field_of, is_number, same
 from opdb.store.schema import QUANTITIES, QUANTITY_PARTS
 
-# records and rows
-
 NewRow: TypeAlias = dict[str, Any]
 
 Record = TypeVar("Record")
@@ -88,7 +86,6 @@ class Codec(Generic[Record]):
     """
 
     def __init__(self, record: type[Record], table: Table, *parts: SqlPart) -> None:
-        """Look up which columns the attributes of a record are."""
         names = {each.name for each in fields(record)}  # type: ignore[arg-type]
         split = {column for part in parts for column in part.columns}
         held = {
@@ -110,7 +107,6 @@ class Codec(Generic[Record]):
         ]
 
     def row(self, record: Record) -> NewRow:
-        """Return a record's row."""
         row = {name: getattr(record, name) for name in self._written}
         for name, encode in self._encoders:
             if row[name] is not None:
@@ -140,7 +136,6 @@ class Codec(Generic[Record]):
 
 
 def _renamed(attribute: str, column: Column[Any]) -> SqlPart:
-    """Return the part of an attribute that is one column of another name."""
     field = field_of(column)
     return SqlPart(attribute, (column.name,), lambda value: (field.encode(value),), field.decode)
 
@@ -192,9 +187,6 @@ MODEL_RUN = Codec(ModelRun, schema.model_run)
 COST = Codec(Cost, schema.cost, *_QUANTITIES)
 
 
-# writing
-
-
 def upsert(
     connection: Connection,
     table: Table,
@@ -242,7 +234,6 @@ def numbers(connection: Connection, table: Table, keys: Iterable[str]) -> dict[s
 def replace_calls(
     connection: Connection, workload_id: int, calls: Sequence[Call], known: Mapping[str, int]
 ) -> None:
-    """Put a workload's calls in place of those that are there."""
     connection.execute(delete(schema.call).where(schema.call.c.workload_id == workload_id))
     called = [(known[call.configuration.key], call.form) for call in calls]
     operators = Counter(called)  # in the order of their first calls
@@ -295,8 +286,6 @@ def matching(table: Table, conditions: Mapping[str, Any]) -> list[ColumnElement[
     return [table.c[name] == value for name, value in conditions.items() if value is not None]
 
 
-# reading
-
 WhereClauses = Sequence[ColumnElement[bool]]
 
 PLAIN: WhereClauses = (
@@ -344,7 +333,6 @@ def workload_rows(connection: Connection, conditions: WhereClauses) -> Sequence[
 
 
 def workload_order() -> list[ColumnElement[Any]]:
-    """Return the columns that workloads are ordered by."""
     table = schema.workload
     names = ("name", "phase", "dtype", "memory_format", "batch_size", "key")
     return [table.c[name] for name in names]

@@ -82,8 +82,6 @@ from opdb.store.rows import NewRow, insert_into, upsert
 from opdb.store.store import Store
 from opdb.tables import csv_text
 
-# the tables
-
 TABLES: Mapping[str, Table] = {
     "devices": schema.device,
     "boards": schema.board,
@@ -107,7 +105,6 @@ RAW = {
     schema.metadata.tables[name]: [schema.metadata.tables[name].c[each] for each in columns]
     for name, columns in APART.items()
 }
-"""The columns of raw samples by table."""
 
 SAMPLED = set(chain(*APART.values()))
 
@@ -222,9 +219,6 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-# out of the database
-
-
 def export_set(
     store: Store, folder: Path, *, device: str, about: Mapping[str, Json] | None = None
 ) -> dict[str, int]:
@@ -257,7 +251,6 @@ def export_set(
 
 
 def _write(store: Store, device: str, folder: Path, about: Mapping[str, Json]) -> dict[str, int]:
-    """Write the files of a device's set; return the rows of each table."""
     path = folder / Path(FILE).stem
     with _copied(store, path, device) as made:
         for board in store.boards(device):  # what is stored may be of a bench that was killed
@@ -370,9 +363,6 @@ def _copy(source: Connection, target: Connection, queries: Mapping[Table, Select
         )
         for part in found.mappings().partitions():
             target.execute(insert(table), [dict(row) for row in part])
-
-
-# into the database
 
 
 @contextmanager
@@ -516,7 +506,6 @@ def _forget_source(connection: Connection, name: str, seen: str) -> int:
 
 
 def _counts(connection: Connection) -> dict[str, int]:
-    """Return the rows of each table by its name in `TABLES`."""
     counts = [
         select(func.count()).select_from(table).scalar_subquery() for table in TABLES.values()
     ]
@@ -583,9 +572,6 @@ def _write_keys(store: Store) -> None:
         )
 
 
-# checking
-
-
 def check(store: Store, path: Path) -> None:
     """Check every value, key and reference of a stranger's database but raw samples and costs.
 
@@ -623,11 +609,7 @@ def check(store: Store, path: Path) -> None:
 
 
 def _check_values(connection: Connection, table: Table, path: Path, *, raw: bool) -> None:
-    """Check each value of a table's columns, of raw samples or of all others.
-
-    Raises:
-        InputError: one may not be in its column.
-    """
+    """Check each value of a table's columns, of raw samples or of all others."""
     for column in schema.outside(table).values():
         if column.name in schema.REFERENCES or (field_of(column).verify is not None) is not raw:
             continue
@@ -640,7 +622,6 @@ def _check_values(connection: Connection, table: Table, path: Path, *, raw: bool
 
 
 def _why(error: Exception) -> str:
-    """Return what is wrong with a value, by the exception that reading it raised."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     return f"{error} is missing or unknown" if isinstance(error, KeyError) else str(error)

@@ -84,8 +84,6 @@ class RunState:
 class Store(Visits):
     """An open database. Every save is one transaction, and safe once the method has returned."""
 
-    # boards and campaigns
-
     def save_campaign(self, campaign: Campaign) -> None:
         """Save a campaign with its device, board and host, in place of an earlier save.
 
@@ -210,8 +208,6 @@ class Store(Visits):
         with self.reading() as connection:
             read = connection.execute(rows.about(query, table, configurations)).mappings()
             return sorted(map(rows.PROFILE.read, read), key=attrgetter("measured_at", "id"))
-
-    # workloads and configurations
 
     def save_configurations(self, configurations: Iterable[Configuration]) -> None:
         """Save configurations that no workload brought in (anchors, single operators)."""
@@ -350,8 +346,6 @@ class Store(Visits):
                     .values(touched_bytes=touched_bytes)
                 )
 
-    # runs of models
-
     def save_model_run(self, run: ModelRun, claim: Claim | None = None) -> None:
         """Save a model run; its campaign and workload must be stored, and its claim be held.
 
@@ -416,8 +410,6 @@ class Store(Visits):
                 found.pop((row.key, row.board), None)  # the latest run tells a board's place
                 found[row.key, row.board] = MeasuredWorkload(*row[:-1])
         return list(found.values())
-
-    # costs
 
     def replace_costs(self, board: str, costs: Iterable[Cost]) -> None:
         """Put a board's (UUID) costs in place of those that are there, whatever derived them.

@@ -42,7 +42,6 @@ from opdb.store.rows import (
 )
 
 _REJECTED = schema.visit.c.flags.like('%"rejected: %')
-"""The condition for rejected visits."""
 
 Seen = TypeVar("Seen", Visit, HostVisit)
 
@@ -206,8 +205,6 @@ class Visits(Connected):
                 Head(rows.WORKLOAD.read(row), *found.get(row["id"], (0, 0)), bool(row["swept"]))
                 for row in rows.workload_rows(connection, rows.PLAIN)
             ]
-
-    # visits
 
     def save_visit(self, visit: Visit, claim: Claim | None = None) -> None:
         """Save a visit; its campaign and configuration must be stored, and its claim be held.

@@ -463,7 +463,7 @@ class Trace:
 
     Times count from the beginning of the trace, in seconds. `power_samples` (W) are the driver's
     ring, at the times that it stamps; `counter_edges` (J since the first) are the energy counter's
-    updates, `instant_samples` (W) those of the instant power; `clock_samples` are in Hz.
+    updates; `clock_samples` are in Hz.
     `answering` names what has ever answered: "samples", "counter", "clock".
     """
 

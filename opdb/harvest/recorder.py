@@ -61,7 +61,7 @@ class LiveMemory:
     """Tracks the memory that a pass makes and frees.
 
     The model's own parameters and buffers, and the inputs, count apart. `before` is what the model
-    held before any pass of it (see `opdb.harvest.kept.held`).
+    held before any pass of it.
     """
 
     def __init__(self, loaded: LoadedModel, before: Sequence[object]) -> None:

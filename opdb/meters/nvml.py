@@ -222,8 +222,6 @@ def foreign_processes(uuid: str) -> list[str]:
 
 # Power of one board over a window of time, asked of a recorder in a process of its own.
 
-"""How often the counter is read: every few milliseconds, back to back, not at all."""
-
 ANSWERED_WITHIN_S = 60.0
 """A recorder that says nothing for so long hangs in the driver, as it may where a GPU is lost."""
 

@@ -8,7 +8,7 @@ of the kind's signature.
 How a callable finds its kind, in this order:
 
 1. `describe.is_metadata`: asking for a shape or a dtype is not an operator (`functions.METADATA`).
-2. A module: the entry of its class in `modules.FORMS` names the kind and where its arguments are.
+2. A module: the entry of its class in `describe.FORMS` names the kind and where its arguments are.
 3. An operator of the dispatcher ("torchvision::nms", "aten::native_layer_norm"):
    `functions.CUSTOM`, or as the function of its name ("aten::relu_" as `Tensor.relu_`).
 4. A function that a signature cannot bind (`torch.max` of one tensor, or of two), or such an

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -111,7 +111,7 @@ class BoardData:
         measured = {c.board.uuid for c in self._campaigns.values()}  # calibrated alone is no help
         self.boards = [b.uuid for b in store.boards(device.slug) if b.uuid in measured]
         self._timed_on: Lookup[Mapping[str, Collection[str]]] = Lookup(store.timed_on, {})
-        self._costs: dict[str, dict[str, Cost | None]] = {board: {} for board in self.boards}
+        self._costs: dict[str, dict[str, Cost | None]] = defaultdict(dict)
         self._different = Lookup[int | None](partial(store.different_kernels, device.slug), None)
         self._after_others = Lookup[AfterOthers | None](
             partial(store.after_others, device.slug), None

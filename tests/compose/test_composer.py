@@ -13,6 +13,7 @@ from opdb.derive.boards import Factor, Factors
 from opdb.memory import touched_bytes
 from opdb.predict.compose import (
     ENERGY_ERROR,
+    NO_CALLS,
     STARTED_EARLIER_S,
     TIME_ERROR,
     Prediction,
@@ -592,3 +593,141 @@ def test_what_was_refused_stays_missing_with_its_reason() -> None:
     found = compose(workload(CONV, RELU), "graph", helped)
     assert [s.configuration for s in found.missing] == [RELU]
     assert any("not estimated: no relu like it was measured" in note for note in found.notes)
+
+
+def test_unsupported_calls_lower_the_coverage_of_calls_and_are_told() -> None:
+    found = compose(workload(CONV, RELU, unsupported={"torch.odd": 2}), "graph", inputs(*FULL))
+    assert found.coverage_calls == pytest.approx(0.5)
+    assert (
+        "calls that no operator describes: torch.odd ×2; their cost is not known, so time, "
+        "energy and coverage leave them out"
+    ) in found.notes
+
+
+def test_shares_are_of_the_devices_time_and_of_its_energy_base_power_included() -> None:
+    found = compose(workload(RELU, CONV, RELU), "graph", inputs(*FULL))
+    assert [s.configuration for s in found.parts] == [CONV, RELU], "the largest first"
+    assert [s.count for s in found.parts] == [1, 2]
+    assert [s.share_time for s in found.parts] == pytest.approx([0.6, 0.4])
+    assert [s.share_energy for s in found.parts] == pytest.approx([0.9 / 1.3, 0.4 / 1.3])
+
+
+def test_a_limit_that_may_be_kept_2_percent_lower_widens_the_time() -> None:
+    """100 + 500 r^1.5 watts at a share r of the clock, in r^-0.5 ms."""
+    found = compose(workload(CONV), "graph", inputs(HOT))
+    time_s, later_s = (1e-3 * ((limit_w - 100) / 500) ** (-1 / 3) for limit_w in (400, 392))
+    assert found.time_s == pytest.approx(time_s)
+    width = math.hypot(HALF * 1e-3, later_s - time_s) / time_s
+    assert found.total.widths_time == pytest.approx((width, width), rel=1e-3)
+
+
+def test_a_pass_below_its_limit_is_as_sure_as_without_one() -> None:
+    """It draws 600 W: a limit of 605 W may be kept 2 % lower, but nothing was lowered by it."""
+    limited = OperatingPoint(1e9, 1e-3 * 2**0.5, 0.25)
+    hot = replace(cost(CONV, 1e-3, 0.5, {"module": 1e-5}), clock_hz=2e9, limited=limited)
+    free = compose(workload(CONV), "graph", inputs(hot, device=replace(GPU, power_limit_w=None)))
+    near = compose(workload(CONV), "graph", inputs(hot, device=replace(GPU, power_limit_w=605.0)))
+    assert free.power_w == pytest.approx(600.0)
+    assert (near.time_s, near.time_interval_s) == (free.time_s, free.time_interval_s)
+
+
+def test_compiled_calls_are_composed_like_others() -> None:
+    pairs: list[tuple[Mode, Mode]] = [("compile", "eager"), ("compile:reduce-overhead", "graph")]
+    for mode, like in pairs:
+        found = compose(workload(CONV, RELU), mode, inputs(*FULL))
+        other = compose(workload(CONV, RELU), like, inputs(*FULL))
+        assert (found.time_s, found.energy_j) == (other.time_s, other.energy_j)
+        assert found.host_bound == other.host_bound
+
+
+@pytest.mark.parametrize("measured_s", [5e-6, 1e-3])
+def test_a_comparison_of_256_elements_is_no_large_part_of_a_model(measured_s: float) -> None:
+    """What was measured beside it may do no operations at all, or move next to nothing."""
+    small = {"shape": [256], "dtype": "float32"}
+    compared = Configuration("gt", {}, {"input": small, "other": small})
+    copied = Configuration("clone", {}, {"input": {"shape": [1 << 20], "dtype": "float32"}})
+    alike = Configuration("gt", {}, {"input": {"shape": [0], "dtype": "float32"}})
+    for others in ([copied], [copied, alike]):
+        costs = [cost(other, measured_s, 1e-4) for other in others]
+        found = compose(workload(*others, compared), "graph", inputs(*costs))
+        [missing] = found.missing
+        assert 0 < missing.share_time <= 0.5
+
+
+def test_a_sum_of_no_costs_is_no_cost_of_zero() -> None:
+    found = compose(workload(CONV, RELU), "graph", inputs())
+    assert (found.time_s, found.energy_j, found.power_w) == (None, None, None)
+    assert (found.coverage_calls, found.coverage_time) == (0, 0)
+    assert any("nothing of this workload that takes time" in note for note in found.notes)
+
+
+def test_a_pass_of_containers_alone_has_a_time() -> None:
+    """A model that returns its input, or all of whose calls nothing describes."""
+    calibration = replace(CALIBRATION, container_time_s=1e-6)
+    on_cpu = inputs(device=CPU, calibration=calibration)
+    found = compose(workload(containers=3), "eager", on_cpu)
+    assert found.time_s == pytest.approx(3e-6)
+
+
+@pytest.mark.parametrize("device", [GPU, CPU], ids=["gpu", "cpu"])
+def test_containers_of_unknown_time_add_none(device: Device) -> None:
+    unknown = replace(CALIBRATION, container_time_s=None)
+    rests_on = inputs(*FULL, device=device, calibration=unknown)
+    for containers in (0, 3):
+        found = compose(workload(RELU, containers=containers), "eager", rests_on)
+        assert found.time_s == pytest.approx(1e-3)
+
+
+def test_a_kernel_that_a_call_launches_again_makes_no_transition() -> None:
+    slow_links = replace(CALIBRATION, transition_s=1e-7)
+    recurrent = replace(cost(CONV, 1.2e-3, 0.0), kernels=600)
+    known = inputs(recurrent, calibration=slow_links, different_kernels={CONV.key: 2})
+    assert compose(workload(CONV), "graph", known).time_s == pytest.approx(1.2e-3 + 2e-7)
+
+
+def test_transitions_are_paid_where_the_host_waits_too() -> None:
+    """The host has issued all but the wait when the device is done with a ReLU and a copy."""
+    costs = (cost(RELU, 3e-6, 0.0, {"module": 1e-6}), cost(ITEM, 3e-6, 0.0, {"module": 1e-6}))
+    times = [
+        compose(workload(RELU, RELU, ITEM), "eager", inputs(*costs, calibration=c)).time_s or 0.0
+        for c in (CALIBRATION, replace(CALIBRATION, transition_s=1e-7))
+    ]
+    assert times[0] == pytest.approx(10e-6), "1 µs until the first is issued, and three calls"
+    assert times[1] - times[0] == pytest.approx(3e-7)
+
+
+def test_an_estimate_is_not_told_as_measured_in_another_state() -> None:
+    helped = inputs(
+        cost(RELU, 1e-6, 1e-4), estimates=Estimated(estimate(CONV, 4e-6, 4e-4)), resident_bytes=1e12
+    )
+    found = compose(workload(CONV, RELU), "graph", helped)
+    assert found.estimated and not any("weights alone" in note for note in found.notes)
+
+
+def test_calls_that_no_operator_describes_make_a_lower_bound() -> None:
+    whole = workload(CONV)
+    found = compose(
+        replace(whole, unsupported={"spectral": 2}), "graph", inputs(cost(CONV, 4e-6, 4e-4))
+    )
+    assert not found.complete and found.time_interval_s is None
+    assert shortfall(found) == "at least 4 µs; of 3 calls 2 without a description"
+
+
+def test_a_sum_that_lacks_views_alone_is_whole() -> None:
+    view = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
+    found = compose(workload(CONV, view), "graph", inputs(cost(CONV, 4e-6, 4e-4)))
+    assert found.missing and found.complete and shortfall(found) is None
+    assert found.time_interval_s is not None and found.energy_interval_j is not None
+
+
+def test_a_model_that_calls_nothing_is_said_to() -> None:
+    nothing = compose(workload(), "graph", inputs())
+    assert shortfall(nothing) == NO_CALLS
+    assert nothing.coverages == {"time": 1.0, "energy": 1.0} and nothing.coverage_calls == 1.0
+    assert not any("host" in note for note in nothing.notes)
+
+
+def test_a_measured_cost_comes_before_an_estimate() -> None:
+    helped = inputs(cost(RELU, 2e-6, 2e-4), estimates=Estimated(estimate(RELU, 9e-6, 9e-4)))
+    found = compose(workload(RELU), "graph", helped)
+    assert found.time_s == pytest.approx(2e-6) and not found.estimated

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from opdb.memory import resident_bytes
 from opdb.predict.compose import PassSum, compose, schedule
 from opdb.predict.timeline import (
     BEYOND_CACHES,
     LOWEST_SHARE,
+    USUAL_ENERGY_EXPONENT,
+    USUAL_TIME_EXPONENT,
+    Load,
     Pass,
     PredictionInputs,
     Scaling,
@@ -39,6 +43,7 @@ from tests.compose.test_composer import (
     inputs,
     workload,
 )
+from tests.store import samples
 
 BUSY_HOST = [Step(1e-6, 2e-5), Step(0.0, 1e-5), Step(3e-6, 4e-5)]
 BUSY_DEVICE = [Step(1e-3, 2e-5), Step(2e-3, 1e-5), Step(1e-6, 4e-5)]
@@ -281,3 +286,119 @@ def test_at_a_lowered_clock_times_and_energies_are_those_of_the_clock() -> None:
     assert found.time_s.high == pytest.approx(1.01 * found.time_s.mean)
     assert found.dynamic_energy_j.count == 2
     assert found.dynamic_energy_j.mean == pytest.approx(0.5 * share)
+
+
+def test_exponents_stay_within_what_is_possible() -> None:
+    found = scalings({"k": clock_cost(OperatingPoint(1e9, 9e-3, 1.5))})["k"]
+    assert (found.time_exponent, found.energy_exponent) == (1.0, 0.0)
+    found = scalings({"k": clock_cost(OperatingPoint(1e9, 0.9e-3, 0.1))})["k"]
+    assert (found.time_exponent, found.energy_exponent) == (0.0, 3.0)
+
+
+def test_without_a_second_clock_the_others_serve() -> None:
+    seen = clock_cost(OperatingPoint(1e9, 1.5e-3, 0.4))
+    barely = clock_cost(OperatingPoint(1.99e9, 1.2e-3, 0.9))
+    found = scalings({"seen": seen, "barely": barely, "free": clock_cost(None)})
+    assert found["barely"] == found["seen"]
+    assert found["free"] == Scaling(0.0, found["seen"].energy_exponent)
+    usual = scalings({"barely": barely})["barely"]
+    assert usual == Scaling(USUAL_TIME_EXPONENT, USUAL_ENERGY_EXPONENT) == Scaling(0.66, 1.07)
+    half = clock_cost(OperatingPoint(1e9, 2e-3, 0.5))
+    mean = scalings({"seen": seen, "half": half, "barely": barely})["barely"]
+    assert mean.time(0.5) == pytest.approx(3**0.5) and mean.energy(0.5) == pytest.approx(0.2**0.5)
+
+
+def test_a_load_is_summed_by_how_it_scales() -> None:
+    slow, bound = Scaling(1.0, 2.0), Scaling(0.0, 1.0)
+    load = Load.of([(slow, 1e-3, 0.0), (bound, 2e-3, 0.4), (slow, 3e-3, 0.8)])
+    assert load.parts == {slow: pytest.approx((4e-3, 0.8)), bound: pytest.approx((2e-3, 0.4))}
+    assert load.time_s(0.5) == pytest.approx(8e-3 + 2e-3)
+    assert load.energy_j(0.5) == pytest.approx(0.2 + 0.2)
+
+
+@pytest.mark.parametrize(
+    "limited",
+    [
+        OperatingPoint(1e9, 1.5e-3, -0.1),
+        OperatingPoint(1e9, -1e-9, 0.4),
+        OperatingPoint(0, 1.0, 1),
+        OperatingPoint(None, 1.5e-3, 0.4),
+        OperatingPoint(1e9, 1.5e-3, None),
+    ],
+)
+def test_a_point_that_its_noise_left_nothing_of_tells_no_exponents(limited: OperatingPoint) -> None:
+    found = scalings({"k": clock_cost(limited)})["k"]
+    assert found == Scaling(USUAL_TIME_EXPONENT, USUAL_ENERGY_EXPONENT)
+
+
+def test_exponents_need_a_clock_a_time_and_an_energy_at_full_clock() -> None:
+    whole = clock_cost(OperatingPoint(1e9, 1.5e-3, 0.4))
+    for lacking in (
+        replace(whole, clock_hz=None),
+        replace(whole, time_s=None),
+        replace(whole, dynamic_energy_j=None),
+    ):
+        assert scalings({"k": lacking})["k"] == Scaling(0.66, 1.07)
+
+
+def test_base_power_flows_meanwhile() -> None:
+    whole = compose(workload(CLONE, LINEAR), "graph", found())
+    assert whole.time_s == pytest.approx(CLONE_S + LINEAR_S + 8e6 / RATE)
+    assert whole.energy_j == pytest.approx(100.0 * (CLONE_S + LINEAR_S + 8e6 / RATE) + 2e-3)
+
+
+def test_a_product_below_half_of_the_memorys_rate_hides_it() -> None:
+    slow = cost(LINEAR, 2.1 * 134e6 / RATE)
+    inputs_ = found(costs={**found().costs, LINEAR.key: slow})
+    assert timed_pass(Pass(workload(CLONE, LINEAR)), "graph", inputs_).transition_s == 0.0
+
+
+def test_what_a_slow_product_hides_no_other_pays() -> None:
+    fast = linear(8000)
+    slow = cost(LINEAR, 2.1 * 134e6 / RATE)
+    costs = {**found().costs, LINEAR.key: slow, fast.key: cost(fast, LINEAR_S)}
+    inputs_ = found(costs=costs)
+    assert timed_pass(Pass(workload(CLONE, LINEAR, fast)), "graph", inputs_).transition_s == 0.0
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"memory_rate": None},
+        {"resident_bytes": resident_bytes(samples.PROCESSOR)},
+        {"resident_bytes": resident_bytes(GPU)},
+    ],
+)
+def test_nothing_is_added_where_rate_or_l2_is_unknown(unknown: dict[str, Any]) -> None:
+    pass_ = Pass(workload(CLONE, LINEAR))
+    assert timed_pass(pass_, "graph", found(**unknown)).transition_s == 0.0
+
+
+def test_a_pass_that_the_l2_keeps_writes_nothing_back() -> None:
+    pass_ = Pass(workload(CLONE, LINEAR))
+    less, more = pass_.touched_bytes - 1.0, pass_.touched_bytes + 1.0
+    paid = (
+        timed_pass(pass_, "graph", found(resident_bytes=kept)).transition_s for kept in (less, more)
+    )
+    assert list(paid) == [pytest.approx(8e6 / RATE), 0.0]
+
+
+def test_a_training_step_writes_to_fresh_memory_and_pays_nothing() -> None:
+    pass_ = Pass(workload(CLONE, LINEAR, phase="training"))
+    assert timed_pass(pass_, "graph", found()).transition_s == 0.0
+
+
+def test_without_power_readings_there_is_no_base_power() -> None:
+    laid = schedule(PassSum(Pass(WORKLOADS["no wait"]), "eager", given(GPU, base_power_w=None)))
+    assert laid.base_power_w is None
+
+
+def test_a_slot_lasts_its_call_and_a_transition() -> None:
+    slow_links = replace(CALIBRATION, transition_s=1e-7)
+    view = replace(cost(VIEW, 0.0, 0.0), kernels=0)
+    known = inputs(cost(RELU, 2e-6, 1e-4), view, calibration=slow_links)
+    laid = schedule(PassSum(Pass(workload(RELU, VIEW, RELU)), "graph", known))
+    assert [slot.runs for slot in laid.slots] == [True, False, True]
+    assert [slot.device_s for slot in laid.slots] == pytest.approx([2.1e-6, 0.0, 2.1e-6])
+    assert [slot.transition_s for slot in laid.slots] == pytest.approx([1e-7, 0.0, 1e-7])
+    assert laid.slots[2].span.device_start_s == pytest.approx(2.1e-6)

@@ -14,8 +14,10 @@ from opdb.derive.boards import (
     UNKNOWN_TIME,
     AnchorCost,
     BoardAnchors,
+    Difference,
     Factor,
     Factors,
+    _difference,
     agreement,
     board_anchors,
     factors,
@@ -26,7 +28,7 @@ from opdb.derive.boards import (
 )
 from opdb.derive.runs import compare_launches
 from opdb.derive.statistics import t95
-from opdb.records import Campaign, Cost, OperatingPoint, Quantity, Visit
+from opdb.records import Campaign, Cost, Neighbours, OperatingPoint, Quantity, Visit
 from tests.derive.test_review import BASE_W, CAMPAIGN, anchors, stretch, visit
 from tests.store import samples
 
@@ -216,3 +218,134 @@ def test_base_power_is_that_of_the_campaign_in_the_middle() -> None:
     assert found.transition_s == 3e-6
     assert usual_calibration(seen[:2]).base_power_w == 124.0, "the lower of two"
     assert usual_calibration(seen[3:]) == seen[3].calibration
+
+
+def test_factors_rest_on_values_above_0_that_both_boards_have() -> None:
+    origin = {
+        "a": (1.0, 2.0),
+        "b": (2.0, None),
+        "c": (None, -1.0),
+        "d": (-1.0, 0.0),
+        "f": (1.0, 1.0),
+    }
+    to = {"a": (1.1, 1.0), "b": (2.2, 3.0), "c": (3.0, 1.0), "d": (1.0, 1.0), "e": (9.0, 9.0)}
+    to["f"] = (0.0, 0.0)
+    found = factors(
+        BoardAnchors(110.0, {key: AnchorCost(*values) for key, values in to.items()}),
+        BoardAnchors(None, {key: AnchorCost(*values) for key, values in origin.items()}),
+    )
+    assert found.base_power is None
+    assert found.time.count == 2
+    assert found.time.value == pytest.approx(1.1)
+    assert found.dynamic_energy == UNKNOWN_DYNAMIC_ENERGY, "one anchor alone gives no factor"
+    assert in_words(found) == (
+        "time × 1.100 ± 0.0 % from 2 anchors, dynamic energy unscaled ± 11.8 %"
+    )
+
+
+def test_without_base_power_a_gross_energy_is_as_unsure_as_an_unscaled_one() -> None:
+    found = transferred(COST, "GPU-2", factors(TO, ORIGIN), None)
+    for now, was in ((found.energy_j, COST.energy_j), (found.power_w, COST.power_w)):
+        assert now and was and now.mean == was.mean
+        unsure = 2.045 * 0.0576 * was.mean
+        assert now.half_width == pytest.approx(math.hypot(was.half_width, unsure))
+
+
+def test_an_estimated_energy_stays_above_0_and_a_measured_one_need_not() -> None:
+    by = Factors(None, dynamic_energy=Factor(1.1, 0.05, 3))
+    wide = Quantity.around(1.0, 1.0, 3.0, 2, positive=False)
+    measured = transferred(replace(COST, dynamic_energy_j=wide), "GPU-2", by, None)
+    estimated = transferred(
+        replace(COST, visits=0, dynamic_energy_j=Quantity.around(1.0, 1.0, 3.0, 0)),
+        "GPU-2",
+        by,
+        None,
+    )
+    for cost, above in ((measured, False), (estimated, True)):
+        found = cost.dynamic_energy_j
+        assert found.mean == pytest.approx(1.1) and (found.low > 0) == above
+    slow = replace(COST, time_s=Quantity.around(1.0, 1.0, 3.0, 2))
+    time = transferred(slow, "GPU-2", Factors(None, Factor(1.1, 0.05, 3)), None).time_s
+    assert time.low > 0
+
+
+def test_what_a_cost_lacks_is_not_brought() -> None:
+    by = Factors(None, Factor(1.1, 0.01, 3), Factor(0.9, 0.05, 3))
+    bare = replace(
+        COST,
+        eager_time_s=None,
+        energy_j=None,
+        hot=OperatingPoint(None, 0.5, None),
+        limited=None,
+        time_s=Quantity(1.0, 1.0, None, None, 1),
+    )
+    found = transferred(bare, "GPU-2", by, 120.0)
+    assert (found.eager_time_s, found.energy_j, found.limited) == (None, None, None)
+    assert found.power_w and COST.power_w, "it follows from the gross energy, which is not known"
+    assert found.power_w.mean == COST.power_w.mean
+    assert found.time_s == Quantity(1.1, 1.1, None, None, 1)
+    assert found.hot == OperatingPoint(None, 0.55, None)
+    powerless = transferred(replace(COST, power_w=None), "GPU-2", by, 120.0)
+    assert powerless.energy_j is not None and powerless.power_w is None, "as of an estimate"
+    time_alone = transferred(COST, "GPU-2", Factors(None, Factor(1.1, 0.01, 3)), 120.0)
+    assert time_alone.limited == OperatingPoint(1.5e9, 2.2, 150.0)
+    assert time_alone.energy_j.mean == pytest.approx(200 + 120 * 1.1)
+    share = math.hypot(0.01, UNKNOWN_DYNAMIC_ENERGY.half_width)
+    assert time_alone.energy_j.half_width == pytest.approx(share * time_alone.energy_j.mean)
+    energy_alone = transferred(
+        COST, "GPU-2", Factors(None, dynamic_energy=by.dynamic_energy), 120.0
+    )
+    assert energy_alone.limited == OperatingPoint(1.5e9, 2.0, 135.0)
+
+
+def test_anchors_that_wrote_to_reused_memory_are_not_held_against_others() -> None:
+    made = anchors(400.0, 500.0, 410.0)
+    odd = [replace(v, id=f"{v.id} odd", outputs="reused") for v in anchors(300.0, 300.0)]
+    assert board_anchors([CAMPAIGN], [*made, *odd]) == board_anchors([CAMPAIGN], made)
+    assert not board_anchors([CAMPAIGN], odd).anchors
+
+
+def test_an_anchor_that_waited_for_the_host_tells_no_time() -> None:
+    beside = Neighbours(10, (1e-2,), (9e-3,))  # 0.1 ms a call, and 1 ms or 0.1 ms alone
+    waited = visit("a", stretch(1e-3), role="anchor", configuration="anchor", neighbours=beside)
+    busy = visit("b", stretch(1e-4), role="anchor", configuration="anchor", neighbours=beside)
+    late = replace(waited, stretch=stretch(1.15e-4))
+    for each in (waited, late):
+        assert board_anchors([CAMPAIGN], [each]).anchors["anchor"].time_s is None
+    both = board_anchors([CAMPAIGN], [waited, busy]).anchors["anchor"]
+    assert both.time_s == pytest.approx(1e-4)
+
+
+def test_a_difference_is_over_the_mean_and_inside_both_widths_joined() -> None:
+    """Of costs 4 % apart, each ± 3 %, and of costs 5 % apart: 3 · √2 = 4.24 %."""
+    near, far = (
+        _difference(Quantity.around(m, m, 0.03, 2), Quantity.around(n, n, 0.03, 2))
+        for m, n in ((0.98, 1.02), (1.025, 0.975))
+    )
+    assert near.relative == pytest.approx(0.04) and near.inside
+    assert far.relative == pytest.approx(-0.05) and not far.inside
+    one = Quantity.around(1.0, 1.0, 0.0, 2)
+    assert _difference(one, one) == Difference(0.0, True)
+    alone, nothing = Quantity(1.0, 1.0, None, None, 1), Quantity(0.0, 0.0, 0.0, 0.0, 2)
+    for first, second in ((None, one), (one, None), (alone, one), (one, alone), (nothing,) * 2):
+        assert _difference(first, second) is None
+    summed = agreement([near, None, far, Difference(0.01, True)])
+    assert summed.median_difference == pytest.approx(0.04)
+    assert summed.pairs == 3 and summed.share_inside == pytest.approx(2 / 3)
+
+
+def test_a_pair_is_of_one_state_of_the_weights() -> None:
+    hot = [visit(f"{role}{n}", stretch(power_w=500.0 + n), n, role=role, weights="hot")
+           for role in ("measurement", "duplicate") for n in (0, 1)]  # fmt: skip
+    cold = [visit(f"cold{n}", stretch(power_w=900.0 + n), n) for n in (0, 1)]
+    [pair] = pairs([CAMPAIGN], [*hot, *cold])
+    assert pair.energy.relative == 0
+
+
+def test_a_pair_is_of_outputs_that_went_to_memory_of_one_sort() -> None:
+    older = [visit(f"older{n}", stretch(power_w=900.0 + n), n) for n in (0, 1)]
+    newer = [visit(f"{role}{n}", stretch(power_w=500.0 + n), n, role=role, outputs="reused")
+             for role in ("measurement", "duplicate") for n in (2, 3)]  # fmt: skip
+    [pair] = pairs([CAMPAIGN], [*older, *newer])
+    assert pair.energy.relative == 0
+    assert pairs([CAMPAIGN], [*older, *newer[2:]]) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,17 @@ from opdb.derive.costs import (
     REJECTED,
     anchor_drifts,
     board_costs,
+    clock_flags,
     drift_flags,
+    host_quantities,
     is_rejected,
     marked,
     rejection,
     reviewed,
 )
-from opdb.derive.statistics import is_within, relative_half_width
-from opdb.records import Calibration, Cost, Quantity, Stretch, Visit
+from opdb.derive.runs import run_cost
+from opdb.derive.statistics import is_within, reached, relative_half_width, typical_on
+from opdb.records import ALGORITHM_SETTING, Calibration, Cost, Quantity, Stretch, Visit
 from tests.store import samples
 
 BASE_W = 100.0
@@ -203,3 +207,130 @@ def test_on_a_processor_a_visit_that_was_held_up_does_not_decide_a_cost(
     assert cost.visits == len(lengths)
     [cost] = board_costs([CAMPAIGN], seen, [])
     assert cost.time_s.mean == pytest.approx(sum(lengths) / len(lengths))
+
+
+@pytest.mark.parametrize(
+    "flag", ["clock held back: software power cap", "at the power limit: 1700 of 1980 MHz"]
+)
+def test_the_power_limit_rejects_nothing(flag: str) -> None:
+    assert rejection([flag], samples.DEVICE) is None
+
+
+def test_a_processors_times_may_have_a_tail() -> None:
+    tail = ["time: median and 3σ-mean differ by 3.0 %"]
+    assert rejection(tail, samples.PROCESSOR) is None
+    assert rejection(tail, samples.DEVICE) is not None
+    assert rejection(["another process is on the board: 7 (python)"], samples.PROCESSOR)
+
+
+def test_a_rejected_visit_says_why() -> None:
+    skewed = stretch(power_samples=tuple((0.02 * i, 400.0 if i < 8 else 500.0) for i in range(15)))
+    kept = marked(visit("v", skewed), samples.DEVICE)
+    assert kept.flags == (REJECTED + "median and mean of its power are too far apart",)
+    assert is_rejected(kept) and not is_rejected(visit("v"))
+    for role in ("limited", "anchor"):
+        assert marked(visit("v", skewed, role=role), samples.DEVICE).flags == ()
+    assert marked(visit("v", outcome="error", flags=HOT), samples.DEVICE).flags == HOT
+
+
+def test_a_clock_that_moves_is_told_from_one_at_the_limit() -> None:
+    moving = stretch(clock_samples_hz=(1.98e9,) * 15 + (1.8e9,) * 5)
+    assert clock_flags(moving, []) == ["the clock moved: 1800 to 1980 MHz"]
+    assert clock_flags(moving, ["at the power limit: 1900 of 1980 MHz"]) == []
+    assert clock_flags(stretch(clock_samples_hz=(1.98e9,) * 39 + (1.8e9,)), []) == []
+    assert clock_flags(stretch(clock_samples_hz=(1.98e9,) * 19 + (1.8e9,)), []) == []
+    assert clock_flags(stretch(clock_samples_hz=(1.98e9,) * 18 + (1.8e9,) * 2), []) != []
+    assert clock_flags(stretch(clock_samples_hz=(2e9, 1.94e9)), []) == [], "3 % is allowed"
+    assert clock_flags(stretch(clock_samples_hz=(2e9, 1.939e9)), []) != []
+    assert clock_flags(stretch(), []) == []
+    assert is_rejected(marked(visit("v", moving), samples.DEVICE))
+
+
+def test_a_visit_that_failed_neither_hides_another_nor_keeps_a_rejected_one() -> None:
+    failed = visit("failed", outcome="error", reason="out of memory")
+    bad, good = visit("bad", flags=HOT), visit("good")
+    assert [v.id for v in reviewed([CAMPAIGN], [failed, bad, good])] == ["failed", "good"]
+    assert [v.id for v in reviewed([CAMPAIGN], [failed, bad])] == ["failed", "bad"]
+
+
+def test_drift_of_time_and_what_lies_before_and_after_all_anchors() -> None:
+    made = anchors(400.0, 400.0, 400.0, call_s=(1e-3, 1e-3, 1.5e-3))
+    ends = [visit("before", None, 0), visit("after", None, 30)]
+    ends[0] = replace(ends[0], started_at="2026-11-21T09:00:00.000+00:00")
+    found = drift_flags([CAMPAIGN], [*made, *ends])
+    assert found["after"] == "drift of the anchors around it: time +50.0 %"
+    assert "before" not in found
+    assert drift_flags([CAMPAIGN], ends) == {}
+
+
+def test_a_visit_belongs_to_the_anchors_from_the_one_before_to_the_one_after() -> None:
+    made = anchors(400.0, 400.0, 440.0, 400.0, 400.0)
+    at = {minute: visit(f"at {minute}", None, minute) for minute in (2, 4, 6, 8)}
+    found = drift_flags([CAMPAIGN], [*made, *at.values()])
+    assert {key for key in found if key.startswith("at")} == {"at 2", "at 4"}
+    early = replace(visit("early"), started_at="2026-11-21T09:00:00.000+00:00")
+    late = visit("late", None, 59)
+    swung = anchors(440.0, 400.0, 400.0, 400.0, 360.0)
+    found = drift_flags([CAMPAIGN], [*swung, early, late])
+    assert found["early"] == "drift of the anchors around it: power +10.0 %"
+    assert found["late"] == "drift of the anchors around it: power -10.0 %"
+    calmed = anchors(400.0, 400.0, 440.0, 400.0)
+    assert "late" not in drift_flags([CAMPAIGN], [*calmed, late]), "the last anchor is as usual"
+    other = replace(CAMPAIGN, id="other")
+    elsewhere = visit("elsewhere", None, 3, campaign="other")
+    assert drift_flags([other, CAMPAIGN], [*made, elsewhere]).keys() == {"a1", "a2"}
+
+
+def test_what_was_reached_adds_up() -> None:
+    narrow, wide = Quantity.around(2.0, 2.0, 0.02, 2), Quantity.around(2.0, 2.0, 0.2, 2)
+    found = reached(
+        [cost(narrow), cost(wide), cost(wide), cost(None), cost(None, timed=False)],
+        0.02,
+        lambda cost: "the time was up",
+    )
+    assert (found.within, found.missed, found.unjudged) == (1, Counter({"the time was up": 2}), 1)
+    assert found.half_width == pytest.approx(0.1)
+
+
+def test_an_energy_that_is_not_above_0_is_missing_with_a_reason() -> None:
+    [cost] = board_costs(
+        [CAMPAIGN], [visit("v", stretch(3e-6, 101.0), restore=stretch(2e-6, 500.0))], []
+    )
+    assert cost.time_s is not None and cost.energy_j is cost.dynamic_energy_j is None
+    assert cost.power_w is None and cost.reasons["energy_j"].startswith("no power: ")
+    [cost] = board_costs([CAMPAIGN], [visit("v", stretch(power_w=0.0))], [])
+    assert cost.energy_j is None, "a meter that reads 0 W"
+
+
+def test_forced_algorithms_share_no_spread_with_usual_visits_and_have_no_host_times() -> None:
+    host = replace(samples.host_visit(), configuration=samples.CONV.key)
+    usual = [visit(f"u{n}", stretch(power_w=400.0 + n), n) for n in (0, 1)]
+    forced = [
+        replace(each, id=f"f{n}", setting=f'{{"{ALGORITHM_SETTING}":"direct"}}',
+                stretch=stretch(power_w=400.0 + 200 * n))
+        for n, each in enumerate(usual)
+    ]  # fmt: skip
+    alone, both = (board_costs([CAMPAIGN], seen, [host]) for seen in (usual, [*usual, *forced]))
+    assert both[:1] == alone and alone[0].host_time_s
+    assert [cost.setting for cost in both[1:]] == [forced[0].setting]
+    assert both[1].visits == 2 and not both[1].host_time_s
+
+
+def test_a_host_time_of_nothing_is_not_known() -> None:
+    nothing = replace(samples.host_visit(), times_s=(0.0, 0.0))
+    assert not host_quantities([nothing])
+
+
+def test_on_a_processor_a_visit_is_as_long_as_its_median_says() -> None:
+    on_cpu = replace(CAMPAIGN, device=samples.PROCESSOR)
+    interrupted = stretch(replay_times_s=(1e-3,) * 9 + (2e-2,))
+    restore = stretch(replay_times_s=(5e-4,) * 9 + (1e-2,))
+    seen = visit("v", interrupted, restore=restore)
+    [cost] = board_costs([on_cpu], [seen], [])
+    assert cost.time_s.mean == pytest.approx(5e-5)
+    [cost] = board_costs([CAMPAIGN], [seen], [])
+    assert cost.time_s.mean == pytest.approx(1.45e-4)
+    run = replace(samples.model_run(samples.workload()), repeats=(interrupted,) * 3)
+    ran, by_mean = run_cost([run], typical_on(samples.PROCESSOR)), run_cost([run])
+    assert ran.time_s.mean == pytest.approx(1e-4)
+    assert by_mean.time_s.mean == pytest.approx(2.9e-4)

@@ -41,11 +41,7 @@ def check_input(path: Path, what: str, most_bytes: int) -> None:
 
 
 def read_bytes(path: Path, what: str, most_bytes: int = SMALL_BYTES) -> bytes:
-    """Return the content of a regular file of at most so many bytes.
-
-    Raises:
-        InputError: it is none, or cannot be read; `what` says what was wanted.
-    """
+    """Return the content of a regular file of at most so many bytes."""
     try:
         check_input(path, what, most_bytes)
         with path.open("rb") as stream:
@@ -57,11 +53,7 @@ def read_bytes(path: Path, what: str, most_bytes: int = SMALL_BYTES) -> bytes:
 
 
 def read_text(path: Path, what: str, most_bytes: int = SMALL_BYTES) -> str:
-    """Return the text of a regular file of at most so many bytes.
-
-    Raises:
-        InputError: it is none, or cannot be read; `what` says what was wanted.
-    """
+    """Return the text of a regular file of at most so many bytes."""
     try:
         return read_bytes(path, what, most_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -69,11 +61,7 @@ def read_text(path: Path, what: str, most_bytes: int = SMALL_BYTES) -> str:
 
 
 def parse_json(path: Path, text: str, **options: Any) -> Any:
-    """Return what a JSON text holds; `options` are those of json.loads.
-
-    Raises:
-        InputError: it is not valid JSON: with the line and column where it ceases to be.
-    """
+    """Return what a JSON text holds; `options` are those of json.loads."""
     try:
         return json.loads(text, **options)
     except json.JSONDecodeError as error:
@@ -89,9 +77,6 @@ def write_file(path: Path, content: bytes) -> None:
     """Write a file aside and rename it into place, under the permissions that it had.
 
     A device or pipe is written to as it stands.
-
-    Raises:
-        InputError: it cannot be written.
     """
     target = path.resolve()
     try:
@@ -125,11 +110,7 @@ def is_special(path: Path) -> bool:
 
 
 def check_writable(*paths: Path | None) -> None:
-    """Check, before work whose results files are to hold, that each can be written (None: no file).
-
-    Raises:
-        InputError: one cannot, or two results would go to one file, where only the last would stay.
-    """
+    """Check, before work whose results files are to hold, that each can be written (None: no file)."""
     targets: set[Path] = set()
     for path in filter(None, paths):
         target = path.resolve()
@@ -149,11 +130,7 @@ def check_writable(*paths: Path | None) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder in which files are to be written, where there is none; check that they can be.
-
-    Raises:
-        InputError: it cannot be made, or nothing be written in it.
-    """
+    """Make a folder in which files are to be written, where there is none; check that they can be."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -166,11 +143,7 @@ class AppendedCsv:
     """A CSV file that rows are appended to; it gets its header with the first."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        """Look at the file before anything is measured; a device or pipe has nothing to look at.
-
-        Raises:
-            InputError: it is a folder, cannot be written, or has other columns.
-        """
+        """Look at the file before anything is measured; a device or pipe has nothing to look at."""
         check_writable(path)
         text = read_text(path, "a CSV file", LARGEST_BYTES) if path.is_file() else ""
         if text and text.splitlines()[0] != ",".join(columns):
@@ -178,11 +151,7 @@ class AppendedCsv:
         self._path, self._columns, self._has_header = path, columns, bool(text)
 
     def append(self, row: Mapping[str, object]) -> None:
-        """Append one row.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+        """Append one row."""
         try:
             with self._path.open("a", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, self._columns, lineterminator="\n")

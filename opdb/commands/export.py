@@ -32,10 +32,6 @@ def export(
     `device` may be left out where the database holds only one. `licence` is stated in the manifest;
     when None, that of the sets that the measurements came from. With `csv` the folder gets one flat
     file a table, for pandas and for people, which nothing reads back.
-
-    Raises:
-        InputError: there is no such device, or several and none is named; or the folder cannot be
-            written.
     """
     from opdb.predict.predictor import choose_device
     from opdb.store import open_store

@@ -43,10 +43,6 @@ def load(
 
     What is there already is left as it is. A set comes in whole or not at all, and one that cannot
     be taken stops no other.
-
-    Raises:
-        InputError: none can be read, or the database cannot be opened; with `check`, one could not
-            be taken.
     """
     from opdb.store import open_store
     from opdb.store.deriving import derive_pooled

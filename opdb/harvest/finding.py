@@ -210,9 +210,6 @@ def find_workload(
 
     For a mode that compiles, nothing is harvested: only a model's device shows what it is compiled
     to. `asked` are the words of a command that mean the request.
-
-    Raises:
-        InputError: it is not known, cannot be harvested, or is not stored and not to be harvested.
     """
     policy = HarvestPolicy(harvest=harvest and mode not in COMPILED_MODES)
     try:
@@ -237,9 +234,6 @@ def stored_workload(store: Store, request: ModelSpec) -> Workload | None:
     """Return the stored workload that a request means; None where there is none.
 
     A size that the request does not say is the model's own.
-
-    Raises:
-        InputError: several are stored, and which the model takes unless told cannot be said here.
     """
     alike = _alike(store, request)
     possible = [each for each in alike if request.batch_size in (None, each.batch_size)]
@@ -321,9 +315,6 @@ def _of_inputs(possible: Sequence[Workload], request: ModelSpec) -> Workload | N
     """Return the one that takes just the inputs that the model would be given here.
 
     Where that cannot be told here, for want of a library perhaps, a single one is taken to be it.
-
-    Raises:
-        InputError: it cannot be told, and several are stored.
     """
     if not possible:
         return None
@@ -425,9 +416,6 @@ def fingerprint(request: ModelSpec) -> str | None:
     variables that configure it, and whether there is a GPU, count too. None where that is not all:
     a model from an import path may change at any time, and so may modules that were imported from
     elsewhere than where packages are installed, such as those of a checkout.
-
-    Raises:
-        InputError: the request is not valid.
     """
     import torch
 

@@ -226,9 +226,6 @@ def train(recorder: Recorder, loaded: LoadedModel, training: Json) -> None:
     """Run one training step of a loaded model under a recorder that is watching.
 
     `training` names the optimizer, and of how many batches gradients add up before it steps.
-
-    Raises:
-        InputError: no output of the model can be trained on.
     """
     optimizer, accumulation = training["optimizer"], training["accumulation"]
     parameters = list(loaded.module.parameters())

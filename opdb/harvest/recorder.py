@@ -526,11 +526,7 @@ _watcher: list[int] = []
 
 @contextmanager
 def _watched_modules(recorder: Recorder) -> Iterator[None]:
-    """Let the recorder see this thread's module calls; other threads' recorders wait their turn.
-
-    Raises:
-        InputError: this thread records already: a harvest inside a harvest.
-    """
+    """Let the recorder see this thread's module calls; other threads' recorders wait their turn."""
     thread = threading.get_ident()
     with _watching:
         if _watcher:

@@ -79,12 +79,7 @@ def names(source: str | None = None) -> list[str]:
 
 
 def checked(spec: ModelSpec) -> ModelSpec:
-    """Return a spec with its source found, all of it valid.
-
-    Raises:
-        InputError: a value is not among the allowed; the message names the nearest. Or a file
-            names the model by an import path, whose code it would run.
-    """
+    """Return a spec with its source found, all of it valid."""
     from opdb.models.catalogue import sources_of, unknown_model
 
     spec.check()
@@ -104,9 +99,6 @@ def load(request: ModelSpec, *, device: str) -> LoadedModel:
 
     The module is in eval mode (train mode for the training phase), of the request's dtype and
     memory format. On "meta" nothing is allocated: parameters move there as they are registered.
-
-    Raises:
-        InputError: the request is not valid, or the model cannot be built; the message says why.
     """
     from opdb.models.construction import load_from
 
@@ -114,11 +106,7 @@ def load(request: ModelSpec, *, device: str) -> LoadedModel:
 
 
 def load_to_look(request: ModelSpec) -> LoadedModel:
-    """Load a model that is to be looked at: on meta, or on the CPU where it cannot be built there.
-
-    Raises:
-        InputError: the request is not valid, or the model cannot be built; the message says why.
-    """
+    """Load a model that is to be looked at: on meta, or on the CPU where it cannot be built there."""
     from opdb.models.construction import ModelFailureError, check_fits
 
     try:

@@ -92,11 +92,7 @@ def _twin(param: Any) -> nn.Parameter:
 
 
 def load_from(request: ModelSpec, device: str) -> LoadedModel:
-    """Load a checked request from its source onto a device.
-
-    Raises:
-        InputError: the model cannot be built, or its inputs are not known.
-    """
+    """Load a checked request from its source onto a device."""
     source = str(request.source)
     if request.weights is not None and source != "torchvision":
         raise InputError(
@@ -146,9 +142,6 @@ def _against_built(blueprint: Blueprint, request: ModelSpec) -> tuple[ModelSpec,
 
     The dtype is that of parameters and example inputs, else of buffers: see `LoadedModel`. The
     batch size is the first size of the first example input that has one.
-
-    Raises:
-        InputError: the dtype does not suit what else is asked for.
     """
     given = tensors(blueprint.example)
     held = [*blueprint.module.parameters(), *given]
@@ -374,11 +367,7 @@ class Loss:
 
     @classmethod
     def of(cls, outputs: Any) -> Loss:
-        """Return the loss that fits a model's outputs; targets are drawn at random.
-
-        Raises:
-            InputError: no output can be trained on.
-        """
+        """Return the loss that fits a model's outputs; targets are drawn at random."""
         if _own(outputs):
             return cls(None, 0)
         logits = _logits(outputs)

@@ -44,11 +44,7 @@ def is_spec(value: Json) -> bool:
 
 
 def resolve(inputs: Mapping[str, Json], request: ModelSpec) -> dict[str, Json]:
-    """Return inputs as data with the request's batch, dtype and memory format spelled out.
-
-    Raises:
-        InputError: the description is malformed; the message shows the part.
-    """
+    """Return inputs as data with the request's batch, dtype and memory format spelled out."""
     unknown = set(inputs) - {"args", "kwargs"}
     if unknown:
         raise UnknownNameError("key of inputs", min(unknown), ("args", "kwargs"))
@@ -342,11 +338,7 @@ def specs(value: Json) -> list[Mapping[str, Json]]:
 
 
 def describe(value: Any) -> Json:
-    """Return example inputs as data; integer tensors keep their range, boolean ones their density.
-
-    Raises:
-        InputError: an input is neither a tensor, a plain value, nor a list, tuple or dict of them.
-    """
+    """Return example inputs as data; integer tensors keep their range, boolean ones their density."""
     if isinstance(value, torch.Tensor):
         return _describe_tensor(value)
     if value is None or isinstance(value, str) or _is_number(value):

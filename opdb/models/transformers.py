@@ -42,11 +42,6 @@ def build(request: ModelSpec) -> Blueprint:
     """Build a model of `AutoModel` or `AutoModelForCausalLM`.
 
     An input size is the number of tokens, or an image's shape.
-
-    Raises:
-        InputError: transformers is not installed, a body or a phase of what is no causal decoder,
-            or a phase of a body is asked for; the input size does not fit, or the model's inputs do
-            not follow from its configuration.
     """
     if version_of("transformers") is None:
         raise InputError(f"{request.name!r} is built by transformers; {install('transformers')}")
@@ -83,12 +78,7 @@ def _offline() -> Iterator[None]:
 
 
 def _decodes(request: ModelSpec, config: Any) -> bool:
-    """Return whether a request means a causal decoder with its head.
-
-    Raises:
-        InputError: it asks for a decoder's phase or body, and transformers has no causal decoder of
-            the configuration; or for such a phase of a body.
-    """
+    """Return whether a request means a causal decoder with its head."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
     causal: Any = AutoModelForCausalLM
@@ -158,12 +148,7 @@ def _image(config: Any, size: tuple[int, ...] | None) -> dict[str, Json]:
 
 
 def _length(module: nn.Module, config: Any, request: ModelSpec) -> int:
-    """Return the number of tokens.
-
-    Raises:
-        InputError: it is not one number, or more than the model has positions for, which the meta
-            device would not notice.
-    """
+    """Return the number of tokens."""
     size = request.input_size or (min(TOKENS, _positions(module, config) or TOKENS),)
     if len(size) != 1:
         raise InputError(f"input size {list(size)} of {request.name!r}; it takes one number")
@@ -238,11 +223,7 @@ class GenerationPass(nn.Module):
         return self.decoder(input_ids=tokens, use_cache=True, **given)
 
     def _made(self, tokens: Tensor) -> Any:
-        """Make the cache and fill it with random values.
-
-        Raises:
-            InputError: the model keeps no cache, or one of a family that opdb does not know.
-        """
+        """Make the cache and fill it with random values."""
         cache = _new_cache(self.decoder, self._length)
         _check_known(self._name, cache.layers)
         output = self._run(tokens[:, :1], cache)  # the library knows the shapes of keys and values
@@ -290,9 +271,6 @@ class WholeGeneration(nn.Module):
 
     The likeliest token is taken each time, no token ends a sequence, and nothing is compiled, so
     that each generation makes the same calls. `generation` is as in `GenerationPass`.
-
-    Raises:
-        InputError: the model has no `generate`, or a cache of a family that opdb does not know.
     """
 
     def __init__(self, name: str, decoder: nn.Module, generation: Json) -> None:
@@ -335,12 +313,7 @@ def _check_known(name: str, layers: list[Any]) -> None:
 
 
 def as_generation(blueprint: Blueprint, request: ModelSpec) -> Blueprint:
-    """Return a decoder's blueprint made one prefill or one decoding step, as the request says.
-
-    Raises:
-        InputError: the model is no causal decoder of the kind that transformers builds, or the pass
-            ends beyond the model's positions.
-    """
+    """Return a decoder's blueprint made one prefill or one decoding step, as the request says."""
     module, generation = blueprint.module, request.generation
     assert generation is not None
     config: Any = getattr(module, "config", None)
@@ -379,11 +352,7 @@ def as_generation(blueprint: Blueprint, request: ModelSpec) -> Blueprint:
 
 
 def _set_experts(request: ModelSpec, decoder: Any) -> None:
-    """Choose how a mixture's experts are multiplied: as asked, else as `generate` does on a GPU.
-
-    Raises:
-        InputError: it is asked for of a model without experts that can be multiplied so.
-    """
+    """Choose how a mixture's experts are multiplied: as asked, else as `generate` does on a GPU."""
     has = getattr(decoder, "_can_set_experts_implementation", lambda: False)()
     if not has:
         if request.experts or request.imbalance:
@@ -433,11 +402,7 @@ class Float8Linear(nn.Module):
 
 
 def quantize(name: str, decoder: nn.Module) -> None:
-    """Put a decoder's linear layers into float8, all but its head.
-
-    Raises:
-        InputError: it has none, or one whose sizes a scaled product does not take.
-    """
+    """Put a decoder's linear layers into float8, all but its head."""
     head = getattr(decoder, "get_output_embeddings", lambda: None)()
     found = [
         (parent, child, f"{path}.{child}".lstrip("."), layer)

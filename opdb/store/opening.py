@@ -103,11 +103,7 @@ def write_manifest(folder: Path, about: Mapping[str, Json]) -> None:
 
 
 def check_manifest(folder: Path) -> None:
-    """Check the files of a set against its manifest, where it has one.
-
-    Raises:
-        InputError: a file is missing or another one, or the manifest cannot be read.
-    """
+    """Check the files of a set against its manifest, where it has one."""
     path = folder / MANIFEST
     stated = parse_json(path, read_text(path, "a manifest")) if path.exists() else {"files": {}}
     if not isinstance(stated, dict) or not isinstance(stated.get("files"), dict):
@@ -180,11 +176,7 @@ def is_default(store: Store) -> bool:
 
 
 def take_in(store: Store, device: str) -> None:
-    """Take the published sets of a device (slug) into the default database, and into no other.
-
-    Raises:
-        InputError: a set cannot be imported.
-    """
+    """Take the published sets of a device (slug) into the default database, and into no other."""
     if is_default(store) and sets_of(device):
         import_published(store, device=device)
 
@@ -194,9 +186,6 @@ def import_published(store: Store, *, sweeps: bool = False, device: str | None =
 
     These are the usual ones, with a `device` (slug) its own as well, and all that were imported
     once. Nothing happens where the database cannot be written: it then serves as it is.
-
-    Raises:
-        InputError: a set cannot be imported.
     """
     sets = sets_at_hand()
     if not sets or (store.path is not None and database.read_only(store.path)):

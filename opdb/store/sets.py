@@ -135,11 +135,7 @@ def take_samples(connection: Connection) -> list[str]:
 
 
 def put_samples(connection: Connection, folder: Path) -> None:
-    """Put the raw samples of a set's file into the rows of the visits that lack them, packed.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Put the raw samples of a set's file into the rows of the visits that lack them, packed."""
     lacking = {
         table: [dict(row) for row in connection.execute(select(table).where(or_(*left))).mappings()]
         for table, columns in RAW.items()
@@ -159,9 +155,6 @@ def looked_up(
     """Return rows of a table with the raw samples that the sets have which they came with.
 
     A database that is built of the published sets leaves them where they are.
-
-    Raises:
-        InputError: a file of samples cannot be read.
     """
     found = [dict(row) for row in visits]
     lacking = [row for row in found if any(are_left_out(row[name]) for name in APART[table.name])]
@@ -171,11 +164,7 @@ def looked_up(
 
 
 def _fill(visits: Iterable[NewRow], folder: Path) -> None:
-    """Put the raw samples of a set's file into those of the rows that lack them, packed.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Put the raw samples of a set's file into those of the rows that lack them, packed."""
     lacking = {row["id"]: row for row in visits if any(map(are_left_out, map(row.get, SAMPLED)))}
     for id_, line in takewhile(lambda _: lacking, _lines(folder / SAMPLES)):
         row = lacking.pop(id_, None)
@@ -198,11 +187,7 @@ def folders_of(connection: Connection, campaigns: set[str] | None = None) -> lis
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield each line of a file of samples: a visit's id, and its JSON.
-
-    Raises:
-        InputError: the file is damaged or cut off, or a line is longer than any can be.
-    """
+    """Yield each line of a file of samples: a visit's id, and its JSON."""
     if not path.exists():
         return
     try:
@@ -228,9 +213,6 @@ def export_set(
     these, and every workload that has a measurement, or came with a set of the device. Files are
     replaced only when all are whole; where that is interrupted, the folder is no set until it is
     written again. `about` is what the manifest says beside the device and the checksums.
-
-    Raises:
-        InputError: the folder holds another device's set, or cannot be written.
     """
     [name] = [each.name for each in store.devices() if each.slug == device]
     there = device_of(folder)
@@ -274,9 +256,6 @@ def export_csv(store: Store, folder: Path, *, device: str) -> dict[str, int]:
     """Write a device's rows as one CSV file a table, without raw samples; return how many each has.
 
     Rows refer to each other by content key; a JSON column is its text.
-
-    Raises:
-        InputError: the folder cannot be written.
     """
     counts = {}
     make_folder(folder)
@@ -410,9 +389,6 @@ def merge(
     What an earlier import of the same source brought in is replaced, so that a job's database that
     has grown can come again. `source` is the name and fingerprint that it is remembered by; the
     path and its fingerprint when None.
-
-    Raises:
-        InputError: it is the database itself.
     """
     if store.path is not None and store.path.resolve() == path.resolve():
         raise InputError(f"{path} is the database itself; name another with --db, or another job's")
@@ -518,9 +494,6 @@ def opened(folder: Path, *, trusted: bool = False) -> Iterator[Store]:
 
     It is checked, has its raw samples in its rows, and the costs that follow from these. A trusted
     set was checked before, and its raw samples stay where they are.
-
-    Raises:
-        InputError: the folder is not a set, or a row is not what it says it is.
     """
     path = folder / FILE
     if not folder.is_dir():
@@ -573,11 +546,7 @@ def _write_keys(store: Store) -> None:
 
 
 def check(store: Store, path: Path) -> None:
-    """Check every value, key and reference of a stranger's database but raw samples and costs.
-
-    Raises:
-        InputError: a row is not what it says it is.
-    """
+    """Check every value, key and reference of a stranger's database but raw samples and costs."""
     with store.reading() as connection:
         [found] = connection.execute(sql("PRAGMA quick_check(1)")).scalars()
         if found != "ok":
@@ -637,9 +606,6 @@ def prove(store: Store, path: Path) -> None:
 
     Those that it came with must be the same but for rounding, and stay as they are: the last bit
     of a logarithm depends on the machine. Those of another estimator may differ and are replaced.
-
-    Raises:
-        InputError: a sample cannot be what was measured, or a cost is not what the visits say.
     """
     with store.reading() as connection:
         for table in (schema.visit, schema.host_visit, schema.model_run):

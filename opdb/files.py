@@ -110,7 +110,7 @@ def is_special(path: Path) -> bool:
 
 
 def check_writable(*paths: Path | None) -> None:
-    """Check, before work whose results files are to hold, that each can be written (None: no file)."""
+    """Check, before work whose results files are to hold, that each can be written."""
     targets: set[Path] = set()
     for path in filter(None, paths):
         target = path.resolve()
@@ -130,7 +130,7 @@ def check_writable(*paths: Path | None) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder in which files are to be written, where there is none; check that they can be."""
+    """Make a folder where there is none, and check that files can be written in it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -106,7 +106,7 @@ def load(request: ModelSpec, *, device: str) -> LoadedModel:
 
 
 def load_to_look(request: ModelSpec) -> LoadedModel:
-    """Load a model that is to be looked at: on meta, or on the CPU where it cannot be built there."""
+    """Load a model to look at: on meta, or on the CPU where it cannot be built there."""
     from opdb.models.construction import ModelFailureError, check_fits
 
     try:

@@ -338,7 +338,7 @@ def specs(value: Json) -> list[Mapping[str, Json]]:
 
 
 def describe(value: Any) -> Json:
-    """Return example inputs as data; integer tensors keep their range, boolean ones their density."""
+    """Return example inputs as data: integers keep their range, booleans their density."""
     if isinstance(value, torch.Tensor):
         return _describe_tensor(value)
     if value is None or isinstance(value, str) or _is_number(value):

@@ -16,6 +16,7 @@ from opdb.algorithms.names import ALGORITHMS
 from opdb.store import open_store
 from opdb.studies.sweep import measuring as bench_sweep
 from opdb.studies.sweep import measuring as verify
+from tests import published
 from tests.algorithms.stand_in import REFUSAL, stand_in
 from tests.cli.conftest import Opdb
 from tests.workers.conftest import short_workers
@@ -206,3 +207,8 @@ def test_an_interrupted_sweep_keeps_what_was_finished(
     arguments = (SMALL, "--sizes", "16,24", "--algorithm", "default", "--status")
     [status] = swept(opdb, *arguments)
     assert (status["full"], status["left"]) == (1, 1)
+
+
+def test_status_without_models_is_of_those_of_the_studies(opdb: Opdb) -> None:
+    found = opdb("sweep", "--status", "--db", published.all_sets())
+    assert found.status == 0 and "googlenet" in found.out

@@ -31,6 +31,7 @@ from opdb.studies.sweep.request import (
     stored_specs,
 )
 from opdb.studies.sweep.rows import (
+    MODELS,
     STANDINGS,
     GroupStanding,
     SweepReport,
@@ -261,6 +262,8 @@ def run(
     if asked.list_models or asked.list_algorithms:
         show(lists(models=asked.list_models, algorithms=asked.list_algorithms), as_json=out.as_json)
         return
+    if not models and asked.status:
+        models = list(MODELS)
     if not models:
         raise InputError("give models, as in: opdb sweep resnet50 --algorithm all --stage quick")
     usual = list(ALGORITHMS) if asked.status else [DEFAULT]

@@ -34,6 +34,7 @@ from opdb.errors import InputError, shown
 from opdb.files import read_text, write_file
 from opdb.kinds import KINDS
 from opdb.models import checked
+from opdb.models.catalogue import sources_of
 from opdb.records import Json
 from opdb.spec import OPTIONS, ModelSpec, Option, is_count, nearest
 
@@ -131,7 +132,7 @@ def summary_files(argument: str) -> list[Path]:
     if path.is_dir():
         inside = [each for each in path.iterdir() if each.suffix in _ENDINGS]
         found = sorted(each for each in inside if each.name != SIGNIFICANT)
-        if not found and "/" in argument:
+        if not found and ("/" in argument or not sources_of(argument)):
             raise InputError(f"folder {path}: no summary file (*.yml) in it")
         return found
     is_file = path.suffix in _ENDINGS or ("/" in argument and path.exists())

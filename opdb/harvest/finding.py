@@ -125,10 +125,26 @@ def _known(store: Store, request: ModelSpec, policy: HarvestPolicy) -> Harvest |
     if (stored := stored_workload(store, request)) is not None:
         return Harvest(stored, store.captured(stored))
     if request.source is None and not sources_of(request.name):
+        if (only := _of_unknown(store, request)) is not None:
+            return Harvest(only, store.captured(only))
         raise _unknown(store, request)
     if not policy.harvest:
         raise NotHarvestedError(_unharvested(store, request))
     return None
+
+
+def _of_unknown(store: Store, request: ModelSpec) -> Workload | None:
+    """Return the one workload that contradicts nothing requested, of a model the database knows."""
+    size = request.input_size
+    alike = [
+        each
+        for each in _alike(store, request)
+        if request.inputs is None and size in (None, size_of(each))
+    ]
+    of_batch = [each for each in alike if request.batch_size in (None, each.batch_size)]
+    if request.batch_size == 1:  # as where none is said
+        of_batch = of_batch or alike
+    return of_batch[0] if len(of_batch) == 1 else None
 
 
 def standing(store: Store, request: ModelSpec) -> Harvest | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -217,7 +218,9 @@ def explained(url: str) -> Iterator[None]:
         message = str(error.orig if isinstance(error, DBAPIError) else error)
         first, *_ = [*message.splitlines(), "no reason given"]
         explanation = next((said for sign, said in _EXPLANATIONS if sign in message), first)
-        raise DatabaseError(f"database {shown(url)}: {masked(explanation)}") from error
+        said = re.sub(r"[^\s'\"]*@", "***@", masked(explanation))
+        quotes = "@" in message  # half of a password with that sign, perhaps
+        raise DatabaseError(f"database {shown(url)}: {said}") from None if quotes else error
 
 
 def connect(url: str, *, create: bool) -> Engine:

@@ -53,7 +53,7 @@ harvest mlp --mode compile --device gpu | 'cpu'
 harvest mlp --autocast bfloat61         | unknown --autocast 'bfloat61'; did you mean 'bfloat16'
 predict resnet50 --mode grpah           | unknown --mode 'grpah'; did you mean 'graph'
 predict resnet50 --mode trace           | mode 'trace' cannot be predicted here; use eager, graph
-predict resnet50 --mode compile         | --batch-size 1 --dtype float32 --mode compile
+predict resnet50 --mode compile         | -b 1 --dtype float32 --mode compile
 predict resnet50 --top 3                | --top 3 is about layers: add --layers
 predict resnet18 resnet50 --layers      | --layers is of one prediction, not of 2
 predict resnet50 --algorithm winogard   | 'winograd'? (all of them: direct, gemm

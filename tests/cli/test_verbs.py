@@ -109,7 +109,7 @@ def test_a_module_at_hand_is_predicted_and_left_as_it_is(published: str) -> None
         assert not store.workloads("Sequential")
     for wrong, message in (
         ((model, torch.zeros(2)), "Sequential. fails"),
-        ((model,), "without example inputs"),
+        ((model,), "no example inputs"),
         (("mlp", torch.zeros(2)), "only a module takes them"),
     ):
         with pytest.raises(InputError, match=message):

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from opdb.bench.neighbours import among_neighbours
 from opdb.bench.replay import (
@@ -572,37 +572,51 @@ WARM_UP_REPLAYS = 10
 CALL_S = 3e-6
 
 
-def small_network() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(256, 64, 1, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(64, 64, 3, padding=1, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(64, 256, 1, bias=False),
-        nn.BatchNorm2d(256),
-        nn.Conv2d(256, 96, 1, bias=False),
-        nn.Conv2d(96, 384, 1, bias=False),
-        nn.BatchNorm2d(384),
-        nn.Hardswish(inplace=True),
-        nn.Conv2d(384, 384, 5, padding=2, groups=384, bias=False),
-        nn.BatchNorm2d(384),
-        nn.Hardswish(inplace=True),
-        nn.Conv2d(384, 96, 1, bias=False),
-        nn.BatchNorm2d(96),
-        nn.Flatten(2),
-        nn.LayerNorm(196),
-        nn.Linear(196, 784),
-        nn.GELU(),
-        nn.Linear(784, 196),
-    )
+class Blocks(nn.Module):
+    """A bottleneck, an inverted residual and a transformer's feed-forward part, on one image."""
+
+    def __init__(self, channels: int = 256, wide: int = 96) -> None:
+        super().__init__()
+        narrow = channels // 4
+        self.bottleneck = nn.Sequential(
+            nn.Conv2d(channels, narrow, 1, bias=False),
+            nn.BatchNorm2d(narrow),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(narrow, narrow, 3, padding=1, bias=False),
+            nn.BatchNorm2d(narrow),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(narrow, channels, 1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
+        self.entry = nn.Conv2d(channels, wide, 1, bias=False)
+        self.inverted = nn.Sequential(
+            nn.Conv2d(wide, 4 * wide, 1, bias=False),
+            nn.BatchNorm2d(4 * wide),
+            nn.Hardswish(inplace=True),
+            nn.Conv2d(4 * wide, 4 * wide, 5, padding=2, groups=4 * wide, bias=False),
+            nn.BatchNorm2d(4 * wide),
+            nn.Hardswish(inplace=True),
+            nn.Conv2d(4 * wide, wide, 1, bias=False),
+            nn.BatchNorm2d(wide),
+        )
+        self.norm = nn.LayerNorm(wide)
+        self.widen, self.gelu = nn.Linear(wide, 4 * wide), nn.GELU()
+        self.narrow = nn.Linear(4 * wide, wide)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Take (1, channels, h, w) to (1, h·w, wide)."""
+        x = torch.relu(self.bottleneck(image) + image)
+        x = self.entry(x)
+        x = self.inverted(x) + x
+        tokens: Tensor = x.flatten(2).transpose(1, 2).contiguous()
+        fed: Tensor = self.narrow(self.gelu(self.widen(self.norm(tokens))))
+        return tokens + fed
 
 
 def transition_time_s(session: Session) -> float | None:
     """Return what each kernel takes longer among other operators; None where none can be listed."""
     device = session.platform.torch_device
-    network = small_network().to(device).eval()
+    network = Blocks().to(device).eval()
     image = torch.randn(IMAGE, device=device)
     inputs = {"args": [{"shape": list(IMAGE), "dtype": "float32"}], "kwargs": {}}
     recorder = record(LoadedModel("blocks", "opdb", "", network, (image,), {}, inputs, 1))

@@ -51,14 +51,14 @@ MOST_S = 4.0
 """A moment of all calls of a pass takes so long at most. A longer pass waits for the device rather
 than for the host: its distinct calls are made once a round, in the order of their first."""
 
-MOMENTS = 2
 MOST_MOMENTS = 4
-"""So often are a workload's calls timed around the visits of a bench, and so often at most."""
+"""So often at most are a workload's calls timed, once before the visits of a bench."""
 
 CALLS_BETWEEN_SYNCHRONISING = 64
 """The launch queue must not fill, or the host would wait for the device inside a call; nor may it
 run empty too often, for the first call after waiting is slower."""
 
+GROUP_BYTES = 32 * 2**30
 FEW_CALLS = 32
 """Workloads with fewer are measured together: each group takes a second, however few its calls, and
 a build that takes up some calls of each of many models would spend its time so."""
@@ -87,13 +87,13 @@ take to begin and to end. One without a kernel takes less: it does not turn to t
 def host_visits(session: Session, workloads: Sequence[Sequence[Call]]) -> Iterator[HostVisit]:
     """Measure the calls of workloads in their order, each distinct one by all its occurrences.
 
-    Calls that cannot be built here are passed over; their device visit says why.
+    Calls that cannot be built here are passed over; their device visit says why. What is too large
+    for the memory is measured in parts.
     """
-    calls, order = _built(session, workloads)
-    if calls:
+    for calls, order in _parts(session, workloads):
         yield from _measure(session, calls, order)
-    calls.clear()
-    release(session)
+        calls.clear()
+        release(session)
 
 
 def few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:
@@ -107,23 +107,33 @@ def few_at_once(workloads: Sequence[list[Call]]) -> Iterator[list[list[Call]]]:
         yield few
 
 
-def _built(
+def _parts(
     session: Session, workloads: Sequence[Sequence[Call]]
-) -> tuple[list[tuple[Call, BuiltCall]], list[int]]:
-    """Return the distinct calls that can be built here, and the places of all in their order."""
+) -> Iterator[tuple[list[tuple[Call, BuiltCall]], list[int]]]:
+    """Yield distinct calls that the memory holds, and the places of all in their order.
+
+    Who gets them clears the list, and so the memory.
+    """
     calls: list[tuple[Call, BuiltCall]] = []
-    places: dict[tuple[str, Form], int | None] = {}
+    places: dict[tuple[str, Form], int] = {}
     order: list[int] = []
+    tried, size = set(), 0
     for call in itertools.chain.from_iterable(workloads):
         key = call.configuration.key, call.form
-        if key not in places:
+        if key not in tried:
+            tried.add(key)
             built = built_on(call, session.platform.torch_device)
-            places[key] = None if built is None else len(calls)
             if built is not None:
+                places[key] = len(calls)
                 calls.append((call, built))
-        if (place := places[key]) is not None:
-            order.append(place)
-    return calls, order
+                size += built.input_bytes * 3 + built.weight_bytes
+        if key in places:
+            order.append(places[key])
+        if size >= GROUP_BYTES:
+            yield calls, order
+            calls, places, order, size = [], {}, [], 0
+    if calls:
+        yield calls, order
 
 
 def built_on(call: Call, device: str) -> BuiltCall | None:

@@ -218,7 +218,7 @@ class BenchCampaign:
         self._board = session.platform.board
         self.anchors = Anchors(session, store)
         self._known: dict[VisitRequest, VisitRequest] = {}
-        self._settled: set[str] = set()
+        self._wanted: Counter[str] = Counter()
         self._failed: set[tuple[str, str | None]] = set()
 
     def run(self, todo: Sequence[VisitRequest], unheard: Sequence[list[Call]] = ()) -> None:
@@ -259,8 +259,9 @@ class BenchCampaign:
             jobs = [
                 job
                 for job in left(self._store, self._board, left_over)
-                if job.configuration.key not in self._result.elsewhere | self._settled
+                if job.configuration.key not in self._result.elsewhere
             ]
+            self._wanted = Counter(job.configuration.key for job in jobs)
             if jobs:
                 self._display.note(
                     f"rejected or not precise yet: {plural(len(jobs), 'visit')}; a further round"
@@ -282,7 +283,7 @@ class BenchCampaign:
     def _is_wanted(self, job: VisitRequest) -> bool:
         """Claim the configuration when its first visit comes up, and keep it to the end.
 
-        So all its visits are made on one board, and what others have made meanwhile is left out.
+        So all its visits are made on one board, and those that others have made meanwhile are not.
         """
         key = job.configuration.key
         if not self._claims.has(key):
@@ -290,10 +291,11 @@ class BenchCampaign:
                 self._result.elsewhere.add(key)
                 return False
             asked = replace(self._request, configurations=[key])
-            if not left(self._store, self._board, asked):
-                self._settled.add(key)
+            self._wanted[key] = len(left(self._store, self._board, asked))
+            if not self._wanted[key]:
+                self._result.elsewhere.add(key)
         self._claims.renew_when_due()
-        return key not in self._settled and (key, job.algorithm) not in self._failed
+        return self._wanted[key] > 0 and (key, job.algorithm) not in self._failed
 
     def _measure_base_power_when_due(self) -> None:
         began_s = seconds_since(self._session.campaign.started_at)
@@ -317,6 +319,7 @@ class BenchCampaign:
             self._result.elsewhere.add(key)
             return
         self._result.count(kept, job.algorithm)
+        self._wanted[key] -= 1
         last = kept[-1]
         self._known[same] = replace(request, duty=duty_after(made), kernels=last.kernels)
         shown.doing(job.configuration.title)

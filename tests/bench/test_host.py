@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -61,14 +62,18 @@ def relus(*sizes: int) -> list[Call]:
     return [Call(Configuration("relu", {}, {"input": t}), "function") for t in tensors]
 
 
-def test_calls_that_cannot_be_built_are_passed_over(
+def test_a_workload_too_large_for_the_memory_is_measured_in_parts(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_times, "BLOCK_S", 1e-9)
+    monkeypatch.setattr(host_times, "GROUP_BYTES", 3 * 4 * 1000)
     unknown = replace(relus(7)[0], configuration=replace(samples.RELU, kind="unknown"))
-    visits = host_visits(session, [[*relus(1000), unknown], relus(8, 1000, 9, 8)])
-    found = [visit.configuration for visit in visits]
-    assert found == [call.configuration.key for call in relus(1000, 8, 9)]
+    calls = [*relus(1000), unknown, *relus(8, 1000, 9, 8)]
+    visits = host_visits(session, [calls])
+    moments = itertools.groupby(visits, key=lambda visit: visit.started_at)
+    parts = [[visit.configuration for visit in moment] for _, moment in moments]
+    keys = [[c.configuration.key for c in relus(*sizes)] for sizes in ((1000,), (8, 9))]
+    assert parts == keys
 
 
 def test_what_a_compiled_graph_takes_to_begin_is_told_from_one_kernel_and_two() -> None:

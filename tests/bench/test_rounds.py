@@ -145,16 +145,14 @@ def test_rounds_go_on_for_what_is_not_precise_enough(
     judged = result.reached.within + result.reached.missed.total()
     assert judged == 4 and result.reached.missed["after 4 rounds"] >= 1
     assert result.reached.half_width is not None and result.typical_cost_s
-    again = benched(store, duplicates=0.0, precision=ANY)
-    assert again.campaign is None, "nothing is coarser than that"
+    assert benched(store, duplicates=0.0, precision=ANY).campaign is None
 
 
 def rounds_of(session: Session, store: Store) -> BenchCampaign:
-    claims = Claims(store, "here", session.platform.board.uuid)
-    platform = session.platform
-    result = BenchResult(None, platform.device.slug, platform.board.uuid)
-    shared = claims, Budget(None), Heard(), ALONE
-    return BenchCampaign(session, store, BenchRequest(), *shared, result)
+    board = session.platform.board.uuid
+    result = BenchResult(None, session.platform.device.slug, board)
+    shared = Claims(store, "here", board), Budget(None), Heard(), ALONE
+    return BenchCampaign(session, store, BenchRequest(rounds=3), *shared, result)
 
 
 def test_base_power_is_measured_anew_in_further_campaigns(

@@ -255,10 +255,10 @@ class Workload:
     (slug) that torch.compile made the calls for, fused groups among them; None: as the model
     stands. `captured` says that they are what the model calls while a CUDA graph captures it, where
     it asks and then calls something else. `containers` counts module calls that are not operators
-    (they cost host time alone); `foreign_leaves` counts leaf modules that the registry does not
-    rebuild (their functions are the operators); `unsupported` counts calls that no registered
-    operator describes. `memory` is None where the harvest did not record it. `around` is the time
-    of Python around the calls of an eager pass, as a number of containers; None: not timed.
+    (they cost host time alone); `foreign_leaves` is of older harvests alone; `unsupported` counts
+    calls that no registered operator describes. `memory` is None where the harvest did not record
+    it. `around` is the time of Python around the calls of an eager pass, as a number of containers;
+    None: not timed.
     """
 
     name: str

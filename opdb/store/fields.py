@@ -28,7 +28,6 @@ from opdb.records import (
     Calibration,
     Configuration,
     Form,
-    HostVisit,
     Json,
     KernelCounts,
     MeterTest,
@@ -585,22 +584,4 @@ LAYERS = _samples(
     lambda times: {path: round(time_s * 1e9) for path, time_s in times.items()},
     lambda times: {path: time / 1e9 for path, time in times.items()},
     lambda found: NOT_NEGATIVE.check(*found.values()),
-)
-HOST_CALLS = Field(
-    COLLATED,
-    encode=lambda calls: canonical_json(
-        [
-            {
-                "configuration": each.configuration,
-                "form": each.form,
-                "started_at": each.started_at,
-                "times_s": TIMES.encode(each.times_s),
-            }
-            for each in calls
-        ]
-    ),
-    decode=lambda text: tuple(
-        HostVisit("", "", **{**each, "times_s": TIMES.decode(each["times_s"])})
-        for each in json.loads(text)
-    ),
 )

@@ -29,7 +29,6 @@ from opdb.store.fields import (
     CONFIGURATION,
     DEFINITION,
     FACTS,
-    HOST_CALLS,
     HOST_TIMES,
     KERNEL_COUNTS,
     KERNELS,
@@ -217,21 +216,6 @@ board_calibration = Table(
     column("notes", WORDS),
     ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
     Index(None, "board"),
-)
-
-# Host times of some stored workloads, of older versions, which held a host against those of boards.
-host_calibration = Table(
-    "host_calibration",
-    metadata,
-    column("id", TEXT, primary_key=True),
-    column("host", TEXT, index=True),
-    column("board", TEXT),
-    column("device", TEXT),
-    column("measured_at", TEXT),
-    column("environment", OBJECT),
-    column("workloads", WORDS),
-    column("calls", HOST_CALLS),
-    ForeignKeyConstraint(["board", "device"], ["board.uuid", "board.device"]),
 )
 
 # Hardware counters of one call: the metrics of its kernels, raw.

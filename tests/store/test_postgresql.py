@@ -29,8 +29,8 @@ def name_of(url: str) -> str:
     ("url", "said"),
     [
         ("postgresql+psycopg://me:secret@localhost:1/opdb", "port 1 failed: Connection refused"),
-        ("postgres://me@/opdb?host=/nowhere", "No such file or directory"),
-        ("postgresql://me@no-such-host.invalid/opdb", "failed to resolve host"),
+        ("postgres://me@/opdb?host=/nowhere", "cannot be reached"),
+        ("postgresql://me@no-such-host.invalid/opdb", "check the host's name"),
     ],
 )
 def test_a_server_that_is_not_there(url: str, said: str) -> None:
@@ -68,7 +68,7 @@ def test_a_server_that_comes_back_is_used_again(postgres_server: postgres.Server
     with open_store(url) as store:
         fill(store)
         postgres_server.stop()
-        with pytest.raises(DatabaseError, match=r"connection"):
+        with pytest.raises(DatabaseError, match=r"cannot be reached|ended the connection"):
             store.save_visit(samples.visit("while it was away"))
         postgres_server.start()
         store.save_visit(samples.visit("after"))

@@ -240,6 +240,8 @@ def main(
     given = given or ([] if run else ["--help"])
     try:
         left = command(args=given, prog_name=name, standalone_mode=False)
+        if left == StoppedError.exit_status:  # typer, which says nothing of it, had not begun
+            note("opdb: interrupted; nothing was begun")
     except SystemExit as ended:  # a shell's completion, or a pipe whose reader has what it wanted
         left = ended.code
     except Exception as error:  # noqa: BLE001 - no traceback, whoever's code it was

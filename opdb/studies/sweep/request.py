@@ -122,8 +122,11 @@ def stored_run(store: Store, table: RunTable[Any], spec: Any, device: str) -> Mo
     return next(run for run in runs if run.id == state.id)
 
 
+MODELS = ("vgg16", "densenet121", "resnet50", "resnet152", "googlenet", "alexnet")
+"""The models that are published; any other that takes images can be swept as well."""
+
 USUAL = (3, FIRST, FIRST)
-"""Images where a model says nothing of its inputs."""
+"""Images of these models, and where a model says nothing of its inputs."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,9 @@ def image_request(name: str, options: ModelSpec) -> ModelSpec:
     from opdb.models import load_to_look
 
     request = checked_request(name, options)
+    given = request.input_size or request.inputs
+    if request.name in MODELS and request.source == "torchvision" and not given:
+        return replace(request, input_size=USUAL)
     try:
         loaded = load_to_look(request)
     except InputError:

@@ -211,7 +211,7 @@ def database_and_disk(url: str | None) -> Iterator[Finding]:
     try:
         location = database.as_url(url) if url else database.default_url()
         named, file = database.shown(location), database.file_of(location)
-        database.connect(location, create=False).dispose()
+        database.connect(location, create=False, prepare=False).dispose()
         if file is None or not database.read_only(file):
             yield Finding("database", named)
         else:

@@ -122,7 +122,9 @@ def check_writable(*paths: Path | None) -> None:
             continue
         if not target.parent.is_dir():
             raise InputError(f"{path}: cannot be written: there is no folder {path.parent}")
-        if not os.access(path if path.exists() else target.parent, os.W_OK):
+        # The file is made beside the old one and takes its place.
+        places = [target.parent, *([path] if path.exists() else [])]
+        if not all(os.access(each, os.W_OK) for each in places):
             raise InputError(f"{path}: cannot be written: no permission")
         if target in targets:
             raise InputError(f"{path}: named for two results; give each a file of its own")
@@ -149,15 +151,17 @@ class AppendedCsv:
         if text and text.splitlines()[0] != ",".join(columns):
             raise InputError(f"{path}: has other columns; give another file for --csv")
         self._path, self._columns, self._has_header = path, columns, bool(text)
+        self._lacking = "\n" if text and not text.endswith("\n") else ""
 
     def append(self, row: Mapping[str, object]) -> None:
         """Append one row."""
         try:
             with self._path.open("a", newline="", encoding="utf-8") as file:
+                file.write(self._lacking)
                 writer = csv.DictWriter(file, self._columns, lineterminator="\n")
                 if not self._has_header:
                     writer.writeheader()
                 writer.writerow(row)
         except OSError as error:
             raise InputError(f"{self._path}: cannot be written: {error.strerror}") from error
-        self._has_header = True
+        self._has_header, self._lacking = True, ""

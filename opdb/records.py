@@ -417,8 +417,9 @@ def this_host() -> Host:
     cpuinfo, machine = Path("/proc/cpuinfo"), Path("/etc/machine-id")
     text = cpuinfo.read_text() if cpuinfo.exists() else ""
     named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    processor = platform.processor() or f"{sys.platform} {platform.machine()}"
-    cpu = processor if named is None else named[1].strip()
+    # platform.processor() starts a program to ask
+    processor = named[1].strip() if named else platform.processor()
+    cpu = processor or f"{sys.platform} {platform.machine()}"
     identity = machine.read_text() if machine.exists() else platform.node()
     return Host(
         id=hashlib.sha256(f"{identity}|{cpu}".encode()).hexdigest()[:16],

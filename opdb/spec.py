@@ -302,7 +302,7 @@ class ModelSpec:
         sized = self.input_size or self.inputs is not None or self.phase in GENERATION_PHASES
         for name, meant, value in (
             ("dtype", named, published_dtype(self.name) or "float32"),
-            ("memory_format", True, MEMORY_FORMATS[0]),
+            ("memory_format", named, MEMORY_FORMATS[0]),
             ("batch_size", named or sized, 1),
             ("phase", True, PHASES[0]),
             ("optimizer", True, OPTIMIZERS[0]),

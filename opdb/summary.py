@@ -123,16 +123,16 @@ def mark_processed(path: Path) -> None:
 def summary_files(argument: str) -> list[Path]:
     """Return the summary files that an argument names, a folder's all; none for a model's name.
 
-    What ends as summary files do is one. A folder without any may have a model's name by chance:
-    with a slash in it it is meant.
+    What ends as summary files do is one. A folder may have a model's name by chance: with a slash
+    in it it is meant.
     """
     if not argument:
         raise InputError("the name of a model is empty")
     path = Path(argument)
-    if path.is_dir():
+    if path.is_dir() and ("/" in argument or not sources_of(argument)):
         inside = [each for each in path.iterdir() if each.suffix in _ENDINGS]
         found = sorted(each for each in inside if each.name != SIGNIFICANT)
-        if not found and ("/" in argument or not sources_of(argument)):
+        if not found:
             raise InputError(f"folder {path}: no summary file (*.yml) in it")
         return found
     is_file = path.suffix in _ENDINGS or ("/" in argument and path.exists())
@@ -264,9 +264,8 @@ def load_significance(path: Path) -> Significance:
         return Significance()
     document = parse_mapping(path, read_text(path, _LIST), _LIST, f"target: {TARGET:g}")
     problems = [unknown_key(name, _ALLOWED) for name in document if name not in _ALLOWED]
-    for name in _ALLOWED.keys() & document.keys():
-        value = document[name]
-        if not (_is_share(value) if name == "target" else _is_kinds(value)):
+    for name, value in document.items():
+        if name in _ALLOWED and not (_is_share(value) if name == "target" else _is_kinds(value)):
             problems.append(f"{name}: found {shown(value)}; allowed: {_ALLOWED[name]}")
     if problems:
         raise InputError(f"{path}: " + "; ".join(problems))

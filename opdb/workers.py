@@ -18,7 +18,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -299,7 +299,7 @@ class Job:
             "log": str(self.log),
             "exit_status": exit_status,
         }
-        aside = self.state.with_suffix(".part")
+        aside = self.state.with_suffix(".json.part")
         aside.write_text(json.dumps(state, indent=1) + "\n")
         aside.replace(self.state)
 
@@ -455,9 +455,9 @@ def submit(jobs: Sequence[Job], parameters: Mapping[str, object], requeues: int)
     import submitit
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-    folder, names = Path(jobs[0].folder), {job.name for job in jobs}
-    waiting = [each["name"] for each in jobs_in(folder) if each["state"] not in ENDED]
-    if at_work := sorted(names.intersection(waiting)):
+    folder = Path(jobs[0].folder)
+    states = [job.state for job in jobs if job.state.exists()]
+    if at_work := [each["name"] for each in read_jobs(states) if each["state"] not in ENDED]:
         raise InputError(
             f"{', '.join(at_work)}: still at work (opdb show jobs {folder}); wait for it, "
             "cancel it with scancel, or give another --folder"
@@ -499,15 +499,15 @@ ENDED = ("done", "failed", "stopped", "lost")
 """States of jobs that Slurm does not have any more."""
 
 
-def jobs_in(folder: Path) -> list[dict[str, Json]]:
-    """Return the jobs of a folder, each with its `state`: Slurm's word, or how its command ended.
+def read_jobs(states: Iterable[Path]) -> list[dict[str, Json]]:
+    """Return jobs by their files, each with its `state`: Slurm's word, or how its command ended.
 
     One that Slurm does not have any more though it never ended is `lost`: killed for its memory or
     its time, cancelled, or its node failed. Where Slurm does not say, it is `submitted`.
     """
     words = queue()
     jobs = []
-    for state in map(read_state, sorted(folder.glob("*.json"))):
+    for state in map(read_state, states):
         status = state["exit_status"]
         ended = {0: "done", INTERRUPTED: "stopped", None: "lost"}.get(status, "failed")
         if words is None and status is None:

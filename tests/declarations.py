@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from opdb.operators import functions
 
-READ = (
-    functions.function_forms,
-    functions.forms_by_name,
-    functions.forms_by_function,
-)
+READ = (functions.function_forms, functions.forms_by_name, functions.forms_by_function)
 
 
 def clear() -> None:

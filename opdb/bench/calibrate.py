@@ -31,7 +31,6 @@ from opdb.bench.replay import (
 from opdb.bench.session import Session, new_id, now, seconds_since
 from opdb.bench.visit import SETTLE_S
 from opdb.derive.calibration import (
-    FULL_CLOCK_SHARE,
     BoardRecord,
     Wave,
     counter_power_w,
@@ -41,7 +40,7 @@ from opdb.derive.calibration import (
     period_s,
     tests_of,
 )
-from opdb.derive.costs import times_among_neighbours_s
+from opdb.derive.costs import FULL_CLOCK_SHARE, times_among_neighbours_s
 from opdb.errors import CannotMeasureError, said_by
 from opdb.harvest.passes import record
 from opdb.meters import TrustedMeter

@@ -199,6 +199,8 @@ def _measure(
     loaded = load(request, device=session.platform.torch_device)
     step = _step(loaded, request, mode)
     first_s, outputs = _timed(step, session.clock)
+    if first_s > WINDOW_S:  # the first pass may wait for libraries
+        first_s, outputs = _timed(step, session.clock)
     if not is_finite(outputs):
         seen.flags.append("the model's outputs are not finite")
     kept = None if mode in UNCHANGED else [t.cpu() for t in tensors(outputs)]

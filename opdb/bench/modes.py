@@ -205,7 +205,7 @@ def _tell_graphs(passing: Passing, facts: Facts) -> int:
     if found.reasons:
         facts["graph_break_reasons"] = list(found.reasons)
     why = None
-    if not len(found.graphs):
+    if not found.graphs:
         why = f"dynamo captures no graph ({found.why})"
     elif found.given_up:
         why = f"in the end dynamo runs it as it stands ({found.why})"

@@ -404,6 +404,7 @@ def _back_to_back(
     how often its oldest replay was found done.
     """
     began_s = time.monotonic()
+    ahead = clock.ahead if timing.least > 1 else 0  # of a pass longer than the window
     queued: deque[Any] = deque()
     window: list[Any] = []
     start_s, waited, outrun = 0.0, 0, 0
@@ -412,7 +413,7 @@ def _back_to_back(
             waited += 1
         issue()
         queued.append(clock.mark())
-        if len(queued) <= clock.ahead:
+        if len(queued) <= ahead:
             continue
         mark = queued.popleft()
         if window and clock.reached(mark):

@@ -260,6 +260,7 @@ class BenchCampaign:
                 job
                 for job in left(self._store, self._board, left_over)
                 if job.configuration.key not in self._result.elsewhere
+                and (job.configuration.key, job.algorithm) not in self._failed
             ]
             self._wanted = Counter(job.configuration.key for job in jobs)
             if jobs:

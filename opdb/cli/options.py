@@ -246,5 +246,5 @@ def words_among(
     """Return models, modes and batch sizes: such words among the models follow a first one."""
     following = [each for each in given if modes and each in get_args(Mode)]
     left = [m for m in given if m not in following]
-    named, sizes = batch_sizes_among(left, batch_sizes, needed=bool(given))
+    named, sizes = batch_sizes_among(left, batch_sizes)
     return named, split(modes, following), sizes

@@ -337,9 +337,12 @@ REST: Table[Layer] = Table(Column("what", lambda part: part.path, title="all els
 
 def layers_blocks(found: Layers, top: int | None) -> Iterator[str | Rows[Any]]:
     """Yield the layers in their order, what a pass takes beside them, and the sum."""
-    yield "layer by layer:" if top is None else f"the {top} layers that take longest:"
-    yield Rows(LAYERS, found.longest(top))
-    yield Rows(REST, [*found.rest, found.together("sum", [*found.layers, *found.rest])])
+    shown = found.longest(top)
+    hidden = [each for each in found.layers if all(each is not other for other in shown)]
+    others = [found.together(f"{len(hidden)} other layers", hidden)] if hidden else []
+    yield f"the {len(shown)} layers that take longest:" if others else "layer by layer:"
+    yield Rows(LAYERS, shown)
+    yield Rows(REST, [*others, *found.rest, found.together("sum", [*found.layers, *found.rest])])
 
 
 # Figures of matplotlib, which is imported when one is drawn; it is saved the same every time.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opdb import grid, store, workers
-    from opdb.bench import calibrate, driver, harvests, host, model, session, visit
+    from opdb.bench import calibrate, driver, harvests, model, session, visit
     from opdb.bench import plan as bench_plan
     from opdb.bench import run as bench_run
     from opdb.harvest import passes
@@ -23,7 +23,6 @@ __all__ = [
     "driver",
     "grid",
     "harvests",
-    "host",
     "loop",
     "model",
     "opening",
@@ -37,7 +36,7 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "bench": ("calibrate", "driver", "harvests", "host", "model", "session", "visit"),
+    "bench": ("calibrate", "driver", "harvests", "model", "session", "visit"),
     "harvest": ("passes",),
     "plan": ("loop", "survey"),
     "predict": ("predictor",),

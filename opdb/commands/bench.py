@@ -263,7 +263,7 @@ def _lines(result: lazy.bench_run.BenchResult) -> Iterator[str]:
         f"{show_duration(result.elapsed_s)}"
     )
     if result.rejected:
-        yield f"rejected and kept: {plural(result.rejected, 'visit')} (opdb show --json says why)"
+        yield f"rejected and kept: {plural(result.rejected, 'visit')}"
     for (algorithm, reason), count in sorted(result.refused.items()):
         yield f"{algorithm}: {count} unsupported: {reason}"
     if (sums := result.sums) is not None:

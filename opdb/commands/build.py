@@ -416,10 +416,10 @@ def run(
     said: options.ModelFormat = ModelSpec(),
     out: options.Output = options.Output(),
 ) -> None:
-    """Measure what carries the models' time and energy, and the models, until a target holds.
+    """Measure what carries the models' time and energy, then the models, and compare.
 
-    Harvests all models, benches the most significant operators of them all first, measures the
-    models, compares, and adds operators until the target holds for each, for time and for energy.
+    Harvests all models, benches operators, the most significant of them all first, until they
+    explain the target's share of each model's time and energy, then measures the models.
     What the database has is not measured again. A model that fails does not stop the others.
 
     A list beside the summary files, significant.yml, may pin what is measured in any case or never.

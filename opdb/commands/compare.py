@@ -180,7 +180,10 @@ def _document(found: PassDifference) -> dict[str, Json]:
     }
 
 
-ONE_SIDE = "both sides are the same: name a second model, mode, dtype, batch size, board or device"
+ONE_SIDE = (
+    "both sides are the same: name a second model, mode, dtype, batch size, algorithm, board or "
+    "device"
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -244,6 +247,8 @@ def compare(
         "device": list(devices) or [conditions.device],
     }
     axes = {name: list(dict.fromkeys(values)) for name, values in every.items()}
+    if not models:
+        raise InputError("give a model to compare, as in: opdb compare resnet50 --mode eager graph")
     if all(len(values) < 2 for values in axes.values()):
         raise InputError(ONE_SIDE)
     return _compared(axes, spec, conditions, db, tell)

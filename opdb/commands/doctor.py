@@ -1,7 +1,7 @@
 """`opdb doctor`: what is fine on this machine for measuring, what is not, and what to do.
 
-With --calibrate it works the GPU: it tests the power meters of its board, measures what the board
-reaches, and how fast this machine is as a host.
+With --calibrate it works the GPU: it tests the power meters of its board and measures what the
+board reaches.
 """
 
 from __future__ import annotations
@@ -106,7 +106,6 @@ def calibrate(
 ) -> Listing:
     """Return the calibration of this GPU's board; make and store it where there is none.
 
-    Host times of a few stored models are taken each time: how fast a host is changes by the minute.
     `device` is cuda or cuda:N, and `again` makes a new one. `tell` is given what is being done.
     """
     platform = lazy.session.detect(device)

@@ -68,7 +68,12 @@ def load(
         boards = store.boards_of_several_sources()
         if boards and tell is not None:
             tell("deriving costs from the visits of all")
-        derive_pooled(store, boards)
+        left = derive_pooled(store, boards)
+        if left and tell is not None:
+            tell(
+                f"costs of {', '.join(left)} stay as each set has them: raw samples of some visits "
+                "were left out of what came with opdb"
+            )
         document = {"database": store.location, "imports": SETS.documents(sets)}
         line = f"{len(sets)} imported into {store.location}"
     failure = InputError("\n".join(errors)) if errors else None

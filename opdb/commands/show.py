@@ -391,7 +391,7 @@ JOBS: Table[Mapping[str, Json]] = Table(
 def _jobs(folder: str | None) -> Listing:
     if folder is None:
         raise InputError("jobs: name the folder where opdb submit left them")
-    if not (found := lazy.workers.jobs_in(Path(folder))):
+    if not (found := lazy.workers.read_jobs(sorted(Path(folder).glob("*.json")))):
         raise InputError(f"{folder} holds no job; opdb submit makes them there")
     counts = Counter(job["state"] for job in found)
     parts: Parts = [Rows(JOBS, found)]

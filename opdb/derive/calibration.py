@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from opdb.derive.costs import FULL_CLOCK_SHARE
 from opdb.records import Device, MeterTest, Series, Trace
 
 # A board's raw traces and their analysis: periods, mean powers, how samples follow a load.
@@ -16,9 +17,6 @@ from opdb.records import Device, MeterTest, Series, Trace
 
 METERS = ("samples", "counter")
 """The meters that give power, the better one first."""
-
-FULL_CLOCK_SHARE = 0.985
-"""A clock below this share of the highest was held back."""
 
 STANDS_OUT = 1.25
 """A load must raise a meter to this many times its level without the load, or it tests nothing."""

@@ -40,9 +40,6 @@ from opdb.records import (
     is_forced,
 )
 
-# From raw visits to costs: the one versioned estimator. Pure, so any old visit can be re-read.
-
-
 ESTIMATOR = "6"
 """Raised whenever the same visits would give other costs."""
 
@@ -50,7 +47,7 @@ METER_BOUND = 0.03
 """Counter, samples' mean and trapezoid further apart than this share are flagged."""
 
 FULL_CLOCK_SHARE = 0.985
-"""A visit whose mean clock is below this share of the board's best saw a lowered clock."""
+"""A clock below this share of the board's best, as a visit's mean, was held back."""
 
 AT_THE_LIMIT = "at the power limit"
 

@@ -13,8 +13,6 @@ from opdb.derive.quiet import HELD_UP, LEAST_BLOCKS, blocks_s, host_slowdown, qu
 from opdb.derive.statistics import Typical, three_sigma_mean
 from opdb.records import ModelRun, Quantity, Stretch, Workload
 
-# From model runs to the truth that predictions are compared with.
-
 
 @dataclass(frozen=True)
 class RunCost:

@@ -161,9 +161,6 @@ def unit_of(deviation: float) -> float:
     return math.pow(deviation, POWER)
 
 
-# The estimator: learned from a board's costs, it estimates those of other calls.
-
-
 ESTIMATED = "estimated"
 """The flag of a cost that rests on no visit of its configuration."""
 

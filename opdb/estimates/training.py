@@ -172,7 +172,7 @@ class Example:
 
 
 def train(examples: Iterable[Example], *, device: str, board: str, trained_at: str) -> Estimator:
-    """Sums are as wide as the least sure single estimates; `sums.calibrated` says better."""
+    """Sums are as wide as the least sure single estimates; `calibrated` says better."""
     given = sorted(examples, key=lambda example: example.configuration.key)
     points = [example for example in given if usable(example)]
     if len(points) < FEWEST_POINTS:

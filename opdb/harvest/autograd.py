@@ -143,8 +143,9 @@ class BackwardWatch:
                     if t.grad_fn in found:
                         views = _down_to_the_change(t.grad_fn, found)
                         usual = layout_of(torch.empty_like(t.detach()))
-                        whole = torch.empty(t.shape, dtype=t.dtype, device="meta")
-                        handed = _spec(whole) if views else None
+                        handed = None
+                        if views:
+                            handed = _spec(torch.empty(t.shape, dtype=t.dtype, device="meta"))
                         part.outputs.append(
                             _Output(t.grad_fn, t.output_nr, usual, t.numel(), handed)
                         )

@@ -243,7 +243,7 @@ class Recorder(TensorNotes):
         return tensor.requires_grad if torch.is_grad_enabled() else None
 
     def know_weights(self) -> None:
-        """A model may replace a buffer as it runs; what was freed would be the next tensor's."""
+        """Look anew which memory is the model's: it may replace a buffer as it runs."""
         self._weights = storages((*self._model.parameters(), *self._model.buffers()))
 
     def declare(self, loaded: LoadedModel) -> None:

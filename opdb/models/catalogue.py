@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,8 @@ def _names_of(package: str) -> dict[str, str]:
 
 def version_of(package: str) -> str | None:
     """Return the version of a package, without build suffixes; None where it is not installed."""
+    from importlib import metadata  # which parses mail: 20 ms, and a stored model needs no version
+
     try:
         return metadata.version(package).partition("+")[0]
     except metadata.PackageNotFoundError:

@@ -23,6 +23,7 @@ from opdb.models.catalogue import version_of
 from opdb.models.inputs import (
     describe,
     in_layout,
+    is_channels_last,
     is_index,
     make,
     mapped,
@@ -108,7 +109,7 @@ def load_from(request: ModelSpec, device: str) -> LoadedModel:
         blueprint = as_generation(blueprint, request)
     request, built = _against_built(blueprint, request)
     assert request.dtype and request.memory_format and request.batch_size
-    module, known = _prepared(blueprint, request, device, cast="dtype" in built)
+    module, known = _prepared(blueprint, request, device, built)
     if request.quantize is not None:
         from opdb.models.transformers import quantize
 
@@ -152,7 +153,11 @@ def _against_built(blueprint: Blueprint, request: ModelSpec) -> tuple[ModelSpec,
     batch_size = request.batch_size or 1
     if blueprint.example is not None:
         batch_size = blueprint.batch_size or next((t.size(0) for t in given if t.dim()), 1)
-    built: dict[str, Any] = {"dtype": MIXED.join(dtypes) or DTYPES[0], "batch_size": batch_size}
+    built: dict[str, Any] = {
+        "dtype": MIXED.join(dtypes) or DTYPES[0],
+        "memory_format": MEMORY_FORMATS[any(map(is_channels_last, held))],
+        "batch_size": batch_size,
+    }
     left = {name: value for name, value in built.items() if getattr(request, name) is None}
     asked = replace(request, **left)
     asked.check_dtype()
@@ -193,7 +198,7 @@ def _inputs(
 
     # The batch is that of the inputs which share its size as their first one.
     batched = [t for t in tensors(blueprint.example) if t.shape[:1] == (built.get("batch_size"),)]
-    if "batch_size" in built and not batched:
+    if "batch_size" in built and not (built["batch_size"] and batched):
         raise InputError(
             f"example inputs without a batch, not of batch {request.batch_size}; let the callable "
             "take batch_size, or give inputs"
@@ -206,8 +211,7 @@ def _inputs(
             return tensor
         if "dtype" in built:
             tensor = tensor.to(getattr(torch, str(request.dtype)))
-        last = request.memory_format != MEMORY_FORMATS[0]
-        return in_layout(tensor, request.memory_format) if last else tensor
+        return in_layout(tensor, request.memory_format) if "memory_format" in built else tensor
 
     args, kwargs = mapped(blueprint.example, asked)
     data = {"args": [describe(v) for v in args], "kwargs": describe(kwargs)}
@@ -279,16 +283,16 @@ def one_line(error: BaseException) -> str:
 
 
 def _prepared(
-    blueprint: Blueprint, request: ModelSpec, device: str, *, cast: bool
+    blueprint: Blueprint, request: ModelSpec, device: str, built: Mapping[str, Any]
 ) -> tuple[nn.Module, MetaValues]:
     try:
-        built = dict(blueprint.module.named_buffers())
+        buffers = dict(blueprint.module.named_buffers())
         module = _as_written(blueprint.module).to(device=device)
-        if cast and not blueprint.in_dtype:
+        if "dtype" in built and not blueprint.in_dtype:
             # Module.to(dtype) would take complex ones too, and their imaginary part off.
             dtype = getattr(torch, str(request.dtype))
             module = module._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
-        if request.memory_format != MEMORY_FORMATS[0]:
+        if "memory_format" in built:
             # Module.to(memory_format=...) refuses models that have both 4-d and 5-d parameters.
             for param in module.parameters():
                 param.data = in_layout(param.data, request.memory_format)
@@ -297,7 +301,7 @@ def _prepared(
             if str(getattr(vars(part).get("train"), "__module__", None)).startswith("torch.export"):
                 del part.train
         module = module.train(request.phase == "training")
-        return module, _known(built, module.named_buffers())
+        return module, _known(buffers, module.named_buffers())
     except torch.OutOfMemoryError:
         raise
     except ANY_FAILURE as error:  # a module's own `train` or `to` may refuse

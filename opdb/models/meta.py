@@ -426,16 +426,23 @@ def _is_tensor(value: Any) -> bool:
 
 @contextmanager
 def autocast_refused(model: str) -> Iterator[None]:
-    """Refuse a model that makes an autocast of its own, until the block ends.
+    """Refuse a model that enters an autocast of its own, until the block ends.
 
     Without a GPU torch switches autocast for CUDA off as soon as it is made, and says so in a
-    warning alone: so it is refused where it is made. Blocks of several threads must not overlap:
-    the class itself is changed.
+    warning alone: so it is refused where it is made, and one made earlier where it is entered.
+    Blocks of several threads must not overlap: the class itself is changed.
 
     Raises:
         UnsupportedError: inside the block, where autocast is switched on.
     """
-    made = autocast.__init__
+    made, entered = autocast.__init__, autocast.__enter__
+
+    def check(enabled: bool) -> None:
+        if enabled:
+            raise UnsupportedError(
+                f"{model!r} enters autocast by itself and cannot be harvested: autocast casts on "
+                "the device itself; take it out, and give the dtype instead"
+            )
 
     def init(
         self: Any,
@@ -444,18 +451,18 @@ def autocast_refused(model: str) -> Iterator[None]:
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        if enabled:
-            raise UnsupportedError(
-                f"{model!r} enters autocast by itself and cannot be harvested: autocast casts on "
-                "the device itself; take it out, and give the dtype instead"
-            )
+        check(enabled)
         made(self, device_type, dtype, enabled, cache_enabled)
 
-    autocast.__init__ = init  # type: ignore[method-assign]
+    def enter(self: Any) -> Any:
+        check(self._enabled)
+        return entered(self)  # type: ignore[no-untyped-call]
+
+    autocast.__init__, autocast.__enter__ = init, enter  # type: ignore[method-assign]
     try:
         yield
     finally:
-        autocast.__init__ = made  # type: ignore[method-assign]
+        autocast.__init__, autocast.__enter__ = made, entered  # type: ignore[method-assign]
 
 
 _DYNAMO, _UTILS = "torch._dynamo", "torch._dynamo.utils"

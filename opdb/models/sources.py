@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from opdb.errors import InputError, UnknownNameError
 from opdb.models import Blueprint, sized_input
-from opdb.models.catalogue import FAMILY_SIZES, FEATURES
+from opdb.models.catalogue import FAMILY_SIZES, FEATURES, version_of
 from opdb.models.construction import ANY_FAILURE, one_line
 from opdb.records import Json
 from opdb.spec import TOKENS, ModelSpec
@@ -151,6 +151,8 @@ def _weights(models: Any, request: ModelSpec) -> object:
 
 def timm(request: ModelSpec) -> Blueprint:
     """Build a model of timm, "timm:mixer_b16_224", for the images that it was made for."""
+    if version_of("timm") is None:
+        raise InputError(f"{request.name!r} is built by timm, which is not installed")
     from timm import create_model
 
     module = create_model(request.name.removeprefix("timm:"))

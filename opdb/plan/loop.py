@@ -1,4 +1,4 @@
-"""The loop: bench what matters most, measure the models, compare, until the target holds."""
+"""The loop: bench what matters most until it explains enough, measure the models, compare."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def build(
     device: str | None,
     display: Display,
 ) -> Build:
-    """Bench and measure until every workload meets the target, or nothing more can be done.
+    """Bench until operators explain the target's share of every workload, measure, compare.
 
     The workloads must be stored. What is measured already is not measured again; what another
     process is at is left to it.

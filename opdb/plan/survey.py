@@ -137,15 +137,13 @@ LEAST_OF_KIND = 5
 
 @dataclass(frozen=True)
 class Prices:
-    """GPU-seconds that the visits of a configuration take, and what that rests on.
+    """GPU-seconds that the visits of a configuration take.
 
-    `of_kind` are medians of the kinds with visits enough, `usual` that of all; `rests_on` counts
-    the configurations visited.
+    `of_kind` are medians of the kinds with visits enough, `usual` that of all.
     """
 
     usual: float
     of_kind: Mapping[str, float]
-    rests_on: int
 
     def of(self, configuration: Configuration) -> float:
         return self.of_kind.get(configuration.kind, self.usual)
@@ -158,9 +156,9 @@ def prices(store: Store, device: str) -> Prices:
         of_kind[kind].append(seconds)
     everything = [seconds for some in of_kind.values() for seconds in some]
     if not everything:
-        return Prices(NOMINAL_SECONDS, {}, 0)
+        return Prices(NOMINAL_SECONDS, {})
     medians = {k: statistics.median(v) for k, v in of_kind.items() if len(v) >= LEAST_OF_KIND}
-    return Prices(statistics.median(everything), medians, len(everything))
+    return Prices(statistics.median(everything), medians)
 
 
 def costs_on(

@@ -356,6 +356,8 @@ def compose_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Predictio
     estimated = tuple(s for s in shares if s.cost is not None and s.cost.is_estimated)
     uncosted = tuple(s for s in shares if s.cost is None)
     unmeasured = uncosted + estimated
+    unmetered = [s for s in measured if s.configuration.key not in sum_.dynamic_j]
+    has_energy = sum_.base_power_w is not None and (sum_.dynamic_j or not sum_.costed)
     workload = pass_.workload
     whole = sum(pass_.counts.values()) + sum(workload.unsupported.values())
     # Where no operator describes what works, nothing is covered, not all of nothing.
@@ -393,9 +395,9 @@ def compose_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Predictio
         energy_interval_j=energy_interval_j,
         coverage_calls=sum(s.count for s in measured) / whole if whole else 1.0,
         coverage_time=known * rest(s.share_time for s in unmeasured),
-        coverage_energy=None
-        if energy_j is None
-        else known * rest(s.share_energy for s in unmeasured),
+        coverage_energy=known * rest(s.share_energy for s in (*unmeasured, *unmetered))
+        if has_energy and time_s is not None
+        else None,
         missing=uncosted,
         parts=measured,
         lacking=lacking,

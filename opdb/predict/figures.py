@@ -75,8 +75,8 @@ def total(parts: Sequence[tuple[float, Amount | None]]) -> Amount | None:
 class Figures:
     """Throughput, energy and price per sample of a pass, from its time (s) and energy (J).
 
-    The energy is the board's alone: neither the host's nor that of cooling. Unless the pass is
-    `complete`, a part of it has no cost, and the figures are bounds. Prices are of an
+    The energy is the board's alone: neither the host's nor that of cooling. Where time or energy
+    has no interval, a part of the pass has no cost, and the figures are bounds. Prices are of an
     hour of the device and of a kWh, in any currency, `carbon` grams of CO2 a kWh; None where none
     was given.
     """

@@ -175,9 +175,6 @@ def _holds(interval: tuple[float, float] | None, measured: Quantity | None) -> b
     return interval[0] <= measured.mean <= interval[1]
 
 
-# Predict workloads, and compare predictions with measured runs.
-
-
 PLAIN_MODES: tuple[Mode, ...] = ("eager", "graph")
 """The modes that run a model's operators as it calls them."""
 

@@ -165,8 +165,6 @@ def _mean(values: Iterable[tuple[float, float]]) -> float:
     return sum(v * w for v, w in weighted) / sum(w for _, w in weighted)
 
 
-# How much time and energy each configuration takes: as measured, else estimated, else by its kin.
-#
 # `sizes_of` is the one place that sizes what was never measured. No predicted time or energy rests
 # on it: it decides what is measured first, and what share of a workload is still missing.
 

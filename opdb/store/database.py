@@ -227,8 +227,8 @@ def explained(url: str) -> Iterator[None]:
         raise DatabaseError(f"database {shown(url)}: {said}") from None if quotes else error
 
 
-def connect(url: str, *, create: bool) -> Engine:
-    """Check a database and return an engine on it, its tables created.
+def connect(url: str, *, create: bool, prepare: bool = True) -> Engine:
+    """Check a database and return an engine on it; `prepare` creates the tables of an empty one.
 
     Raises:
         DatabaseError: it does not exist and is not to be created, or it cannot be used.
@@ -239,7 +239,10 @@ def connect(url: str, *, create: bool) -> Engine:
     engine = _engine(url)
     try:
         with explained(url):
-            _prepare(engine, url)
+            with engine.connect() as connection:
+                is_current = _is_current(connection, url)
+            if prepare and not is_current:
+                _prepare(engine, url)
     except DatabaseError:
         engine.dispose()
         raise
@@ -351,13 +354,10 @@ def _give_up(connection: Any, _record: Any, _error: BaseException | None) -> Non
 
 
 def _prepare(engine: Engine, url: str) -> None:
-    with engine.connect() as connection:
-        if _is_current(connection, url):
-            return
-        if engine.dialect.name == "sqlite":
-            # With a journal readers and a writer work at once. To begin one, a process must be
-            # alone, and SQLite itself does not wait for that.
-            connection.rollback()
+    if engine.dialect.name == "sqlite":
+        # With a journal readers and a writer work at once. To begin one, a process must be alone,
+        # and SQLite itself does not wait for that.
+        with engine.connect() as connection:
             driver: Any = connection.connection.driver_connection
             switch = partial(driver.execute, "PRAGMA journal_mode = WAL")
             patiently(lambda: _try(driver, switch), shown(url))

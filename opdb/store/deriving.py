@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict
 
 from opdb.derive.costs import ESTIMATOR, board_costs
@@ -43,14 +42,19 @@ def derive_costs(store: Store, board: str) -> int:
     return len(costs)
 
 
-def derive_pooled(store: Store, boards: Iterable[str]) -> None:
+def derive_pooled(store: Store, boards: Iterable[str]) -> list[str]:
     """Derive the costs of boards (UUIDs) whose visits came from several sets, and store them.
 
-    Where the raw samples of a visit were left out, costs stay as each set has them.
+    Return the boards whose costs stay as each set has them: of some visits the raw samples were
+    left out.
     """
+    left = []
     for board in sorted(boards):
-        with suppress(SamplesLeftOutError):
+        try:
             derive_costs(store, board)
+        except SamplesLeftOutError:
+            left.append(board)
+    return left
 
 
 def costs_of(store: Store, board: str, device: str | None = None) -> list[Cost]:

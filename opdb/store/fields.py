@@ -363,7 +363,7 @@ MOST_CLOCKS = 1_000_000
 
 
 def stretch_document(stretch: Stretch) -> dict[str, Json]:
-    """Return a stretch as integers, by the members named in this module's docstring."""
+    """Return a stretch as integers, by the members named above."""
     times = _integers(stretch.replay_times_s, 1e9)
     unit = gcd(*times) or 1
     clocks = groupby(_integers(stretch.clock_samples_hz, 1e-6))

@@ -95,8 +95,9 @@ class Store(Visits):
                 f"campaign {campaign.id}: board of device {campaign.board.device!r}, "
                 f"campaign on {campaign.device.slug!r}"
             )
-        self.save_board(campaign.device, campaign.board)
         with self.writing() as connection:
+            upsert(connection, schema.device, [rows.DEVICE.row(campaign.device)], ["slug"])
+            upsert(connection, schema.board, [rows.BOARD.row(campaign.board)], ["uuid", "device"])
             upsert(connection, schema.host, [rows.HOST.row(campaign.host)], ["id"])
             upsert(connection, schema.campaign, [rows.CAMPAIGN.row(campaign)], ["id"])
 
@@ -372,7 +373,6 @@ class Store(Visits):
 
     def run_states(
         self,
-        workload: str | None = None,
         *,
         device: str | None = None,
         board: str | None = None,
@@ -380,8 +380,7 @@ class Store(Visits):
         setting: Mapping[str, Json] | None = MappingProxyType({}),
     ) -> list[RunState]:
         """Return how the runs ended that `model_runs` returns, without reading their samples."""
-        workloads = () if workload is None else (workload,)
-        conditions = _of_runs(workloads, device, board, mode, setting)
+        conditions = _of_runs((), device, board, mode, setting)
         run, campaign = schema.model_run.c, schema.campaign.c
         selected = run.id, run.mode, run.setting, run.outcome, run.reason, run.cost_s, run.facts
         query = _runs(*selected, run.campaign, campaign.device, campaign.board).where(*conditions)

@@ -295,13 +295,11 @@ class Visits(Connected):
             if all(outcome != "ok" for outcome, _ in seen)
         ]
 
-    def visits(
-        self, board: str, configurations: Collection[str] | None = None, *, role: Role | None = None
-    ) -> list[Visit]:
-        """Return a board's visits, of these configurations and role or of all, oldest first."""
+    def visits(self, board: str, *, role: Role | None = None) -> list[Visit]:
+        """Return a board's visits, of a role or all, oldest first."""
         conditions = matching(schema.campaign, {"board": board})
         conditions += matching(schema.visit, {"role": role})
-        return self._seen(rows.VISIT, schema.visit, conditions, configurations)
+        return self._seen(rows.VISIT, schema.visit, conditions)
 
     def spent(self, device: str) -> list[tuple[str, float]]:
         """Return what each configuration's visits took on each board of a device, without anchors.
@@ -361,30 +359,18 @@ class Visits(Connected):
                     found[row["key"]] = max(row["kernels"], found.get(row["key"], ""))
         return {key: len(read_json(kernels)) for key, kernels in found.items()}
 
-    def host_visits(
-        self,
-        board: str | None = None,
-        configurations: Collection[str] | None = None,
-        *,
-        host: str | None = None,
-    ) -> list[HostVisit]:
-        """Return the host visits of campaigns on a board or host (all when None), oldest first."""
-        conditions = matching(schema.campaign, {"board": board, "host": host})
-        return self._seen(rows.HOST_VISIT, schema.host_visit, conditions, configurations)
+    def host_visits(self, board: str) -> list[HostVisit]:
+        """Return the host visits of campaigns on a board, oldest first."""
+        conditions = matching(schema.campaign, {"board": board})
+        return self._seen(rows.HOST_VISIT, schema.host_visit, conditions)
 
-    def _seen(
-        self,
-        codec: Codec[Seen],
-        table: Table,
-        conditions: WhereClauses,
-        configurations: Collection[str] | None,
-    ) -> list[Seen]:
+    def _seen(self, codec: Codec[Seen], table: Table, conditions: WhereClauses) -> list[Seen]:
         """Return the visits of campaigns that meet the conditions, oldest first."""
         campaign = schema.campaign
         query = rows.with_key(table).join(campaign, table.c.campaign == campaign.c.id)
         query = query.where(*conditions)
         with self.reading() as connection:
-            found = connection.execute(rows.about(query, table, configurations)).mappings().all()
+            found = connection.execute(query).mappings().all()
             read: Sequence[ReadRow] = found
             if any(map(are_left_out, (row[name] for row in found for name in APART[table.name]))):
                 from opdb.store.sets import looked_up  # reads files, as few commands need

@@ -129,11 +129,7 @@ def _of_call(configuration: Configuration) -> Count:
 def parameters_of(request: ModelSpec) -> tuple[int, int]:
     from opdb.models.construction import bytes_of
 
-    loaded = load_to_look(request)
-    module = loaded.module
-    if any(hasattr(parameter, "materialize") for parameter in module.parameters()):
-        module(*loaded.args, **loaded.kwargs)  # lazy modules have theirs after the first pass
-    held = list(module.parameters())
+    held = list(load_to_look(request).module.parameters())
     return sum(p.numel() for p in held), bytes_of(held)
 
 

@@ -6,11 +6,12 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from opdb.bench import calibrate, run
-from opdb.bench.plan import MAX_REDONE, BenchRequest
+from opdb.bench.plan import MAX_REDONE, BenchRequest, left
 from opdb.bench.run import BenchCampaign, BenchResult, Budget
 from opdb.bench.session import Session, new_id
 from opdb.bench.visit import VisitRequest, visit
@@ -146,6 +147,28 @@ def test_rounds_go_on_for_what_is_not_precise_enough(
     assert judged == 4 and result.reached.missed["after 4 rounds"] >= 1
     assert result.reached.half_width is not None and result.typical_cost_s
     assert benched(store, duplicates=0.0, precision=ANY).campaign is None
+
+
+@pytest.mark.parametrize("nth", range(4))
+def test_what_fails_after_good_visits_is_not_asked_for_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    """Of two visits and two duplicates the n-th fails: the others are not made."""
+    store.save_workload(workload(RELU))
+    made, looked = itertools.count(), itertools.count()
+
+    def failing(session: Session, request: VisitRequest) -> list[Visit]:
+        [found] = visit(session, request)
+        return [replace(found, outcome="error")] if next(made) == nth else [found]
+
+    def looking(*asked: Any) -> list[VisitRequest]:
+        assert next(looked) < 9, "it goes on for ever"
+        return left(*asked)
+
+    monkeypatch.setattr(run, "visit", failing)
+    monkeypatch.setattr(run, "left", looking)
+    result = benched(store, duplicates=1.0, precision=ANY)
+    assert len(store.visits(result.board)) == nth + 1
 
 
 def rounds_of(session: Session, store: Store) -> BenchCampaign:

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,11 +17,7 @@ from opdb.kinds.registry import DEFAULT_SETTINGS, relevant_setting
 from opdb.predict.predictor import predictor_for
 from opdb.records import Board, Configuration, KernelCounts, Profile, Workload
 from opdb.store import Store, open_store
-from opdb.studies.roofline.counters import (
-    compare,
-    launching,
-    median_difference,
-)
+from opdb.studies.roofline.counters import compare, launching, median_difference
 from opdb.studies.roofline.points import study
 from tests import published
 from tests.cli.conftest import Opdb
@@ -60,11 +55,6 @@ def harvested(opdb: Opdb, gpu: Platform, programs: Path) -> Path:
     return programs
 
 
-def told(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
 def test_ncu_counts_each_call_and_stores_what_it_saw(
     opdb: Opdb, harvested: Path, tmp_path: Path
 ) -> None:
@@ -86,7 +76,7 @@ def test_ncu_counts_each_call_and_stores_what_it_saw(
 
 
 def test_json_holds_counted_beside_seen(opdb: Opdb, harvested: Path) -> None:
-    found = told(opdb(*NCU, "--json").out)["counters"]
+    found = opdb.json(*NCU)["counters"]
     assert found["device"] == "made-up-gpu" and found["missing"] == []
     rows = found["operators"]
     assert sum(row["bytes"]["memory"] for row in rows) == sum(
@@ -114,7 +104,7 @@ def test_the_report_is_kept_and_its_csv_taken_in_elsewhere(
     monkeypatch.setenv("PATH", "")  # nothing of Nsight Compute is needed
     taken = opdb("roofline", "mlp", "--ncu-csv", "a.csv", "--json")
     assert (taken.status, taken.err) == (0, "")
-    assert told(taken.out) == told(ran.out)
+    assert json.loads(taken.out) == json.loads(ran.out)
     again = opdb("roofline", "mlp", "--ncu-csv", "a.csv")
     assert "profiles taken in: 0 of GPU-0" in again.err
 
@@ -139,14 +129,8 @@ def test_what_ncu_refuses_is_one_message(
     ("text", "said"),
     [
         ("", "not valid JSON"),
-        (
-            '{"memory": "dram__bytes.sum"}',
-            "unknown quantity 'memory'; did you mean 'memory_bytes'?",
-        ),
-        (
-            '{"memory_bytes": "dram__byte.sum"}',
-            "unknown metric 'dram__byte.sum'; did you mean 'dram__bytes'",
-        ),
+        ('{"memory": "dram__bytes.sum"}', "unknown quantity 'memory'; did you mean 'memory_bytes'"),
+        ('{"memory_bytes": "dram__byte.sum"}', "metric 'dram__byte.sum'; did you mean 'dram__byt"),
         ('{"l2_bytes": 3}', "l2_bytes: found '3'; give a metric such as 'dram__bytes.sum'"),
         ('{"l2_bytes": ["a__b.sum,--kill"]}', "l2_bytes: found"),
     ],
@@ -186,8 +170,8 @@ def test_where_times_are_known_the_roofline_stands_on_what_was_seen(
         store.save_profiles(made_up[1:])
     said = ("--batch-size", workload.batch_size, "--dtype", workload.dtype)
     arguments = ("roofline", "resnet18", *said, "--mode", "graph", "--memory-format")
-    counted = told(opdb(*arguments, workload.memory_format, "--json").out)
-    seen = told(opdb(*arguments, workload.memory_format, "--counters", "--json").out)
+    counted = opdb.json(*arguments, workload.memory_format)
+    seen = opdb.json(*arguments, workload.memory_format, "--counters")
     assert counted["counters"] is None and not counted["models"][0]["operators"][0]["metered"]
     assert seen["counters"]["median_difference_bytes"] == pytest.approx(1)
     assert len(seen["counters"]["missing"]) == 1
@@ -210,7 +194,7 @@ DEFINITION = {
 
 
 def made_up(
-    configuration: Configuration, board: Board, memory_bytes: float | None, tf32_flops: float = 0.0
+    configuration: Configuration, board: Board, memory_bytes: float | None, **values: float
 ) -> Profile:
     return Profile(
         id=f"{configuration.key}-{board.uuid}-{memory_bytes}",
@@ -221,28 +205,19 @@ def made_up(
         environment={},
         definition=DEFINITION,
         kernels=(
-            KernelCounts("one", {"dram__bytes.sum": memory_bytes, "sm__ops.sum": tf32_flops}),
-            KernelCounts("two(int)", {"dram__bytes.sum": 0.0, "sm__ops.sum": 0.0}),
+            KernelCounts("one", {"dram__bytes.sum": memory_bytes, "sm__ops.sum": 0.0, **values}),
+            KernelCounts("two(int)", dict.fromkeys(values, 0.0) | {"dram__bytes.sum": 0.0}),
         ),
     )
 
 
 def doubled(workloads: Sequence[Workload], board: Board) -> list[Profile]:
     """Return a profile of each call that works, of twice the bytes counted."""
-    found = [
-        made_up(c, board, 2.0 * KINDS[c.kind].bytes_moved(c), KINDS[c.kind].flops(c))
-        for c in launching(workloads).values()
-    ]
-    return [
-        replace(
-            profile,
-            kernels=tuple(
-                replace(kernel, values={**kernel.values, "sm__inst.sum": 0.0})
-                for kernel in profile.kernels
-            ),
-        )
-        for profile in found
-    ]
+    found = []
+    for each in launching(workloads).values():
+        flops = {"sm__ops.sum": KINDS[each.kind].flops(each), "sm__inst.sum": 0.0}
+        found.append(made_up(each, board, 2.0 * KINDS[each.kind].bytes_moved(each), **flops))
+    return found
 
 
 BOARD = Board("GPU-1", samples.DEVICE.slug)

@@ -90,6 +90,8 @@ def test_a_run_prints_its_line_is_stored_and_appended(opdb: Opdb, tmp_path: Path
         found = re.match(r"MEASURED_SEC=([\d.]+) IMGS_PER_SEC=([\d.]+)\n", ran.out)
         assert found is not None
         assert float(found[2]) == pytest.approx(12 / float(found[1]), rel=1e-3)
+        if number == 0:  # as an editor may leave it
+            Path("runs.csv").write_text(Path("runs.csv").read_text().rstrip("\n"))
     with Path("runs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows] == ["run 0", "run 1"]

@@ -67,7 +67,7 @@ def test_a_verb_answers_as_its_command_does(
 
 
 REFUSED: list[tuple[Verb, str]] = [
-    (lambda db: api.compare(db=db), "both sides are the same"),
+    (lambda db: api.compare(modes=("eager", "graph"), db=db), "give a model to compare"),
     (lambda db: api.harvest("no_such_model", db=db), "unknown model 'no_such_model'"),
     (lambda db: api.load("no_such_set", db=db), "no_such_set"),
     (lambda db: api.bench(batch_size=2, db=db), "add --model NAME"),

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from opdb import meters
-from opdb.doctor import Finding, examine, works
+from opdb.doctor import Finding, database_and_disk, examine, works
 from opdb.store.schema import SCHEMA
 from tests import postgres
 from tests.doctor.conftest import Machine, refuse
@@ -122,6 +122,12 @@ def test_tools_that_are_lacking(machine: Machine, monkeypatch: pytest.MonkeyPatc
 def test_a_full_disk(machine: Machine) -> None:
     machine.free_bytes = 0
     the_fault("disk", f"^0 B free in {machine.folder}$", "Free some space", blocks=True)
+
+
+def test_an_empty_database_is_looked_at_and_left_empty(tmp_path: Path) -> None:
+    (empty := tmp_path / "empty.sqlite").touch()
+    [database, _] = database_and_disk(str(empty))
+    assert not database.blocks and empty.stat().st_size == 0
 
 
 def garbage(path: Path) -> None:

@@ -301,6 +301,12 @@ def casts_by_itself(m: Any, x: Tensor) -> Tensor:
         return F.linear(x, x)
 
 
+@model((2, 4), amp=lambda: torch.autocast("cpu"))
+def casts_by_its_own(m: Any, x: Tensor) -> Tensor:
+    with m.amp:
+        return F.linear(x, x)
+
+
 def prints() -> Built:
     print("while it is built")
     return _speaks()

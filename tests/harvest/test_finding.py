@@ -106,6 +106,7 @@ def test_a_name_that_only_the_database_knows_is_found(store: Store) -> None:
     store.save_workload(ours)
     asked = ModelSpec("ours", batch_size=2, input_size=(3, 32, 32))
     assert workload_of(store, asked).workload == ours
+    assert workload_of(store, ModelSpec("ours")).workload == ours
     with pytest.raises(InputError, match=r"ours was not harvested for batch 4.*unknown model"):
         workload_of(store, replace(asked, batch_size=4))
     with pytest.raises(InputError, match="unknown model 'our'; did you mean"):

@@ -118,6 +118,7 @@ def test_of_some_kinds_a_model_makes_so_many_calls(name: str, some: dict[str, in
         ("asks_for_values", "bfloat16", UnsupportedError, "under autocast .* does not run on meta"),
         ("lazily", None, UnsupportedError, "lazily' returns a generator"),
         ("casts_by_itself", None, UnsupportedError, "casts_by_itself' enters autocast by itself"),
+        ("casts_by_its_own", None, UnsupportedError, "casts_by_its_own' enters autocast by itself"),
         ("fails_in_a_function", None, InputError, r"last call was torch\.Tensor\.view in 'inner'"),
         ("ends_the_process", None, InputError, "cannot be built: SystemExit: 7"),
         ("ends_in_forward", None, InputError, "SystemExit: enough; the last call was EndsInForw"),
@@ -240,3 +241,14 @@ def test_one_line_makes_a_kind(ndtr: Kind) -> None:
     built = build(forward)
     assert built().shape == (4, 8)
     assert find_operator("special.ndtr").called is torch.special.ndtr
+
+
+@pytest.mark.parametrize("cache", ["static", "dynamic"])
+def test_each_token_of_a_generation_is_chosen_once(cache: str) -> None:
+    pytest.importorskip("transformers")
+    # A window fills up after 7 tokens.
+    windowed = ModelSpec("tests.models.decoders:windowed", phase="generate", max_new_tokens=9)
+    said: dict[str, Any] = {"input_size": (9,), "batch_size": 2, "dtype": "bfloat16"}
+    found = harvest(replace(windowed, cache=cache, **said))
+    assert [c.configuration.kind for c in found.calls].count("argmax") == 9
+    assert found.unsupported == {}

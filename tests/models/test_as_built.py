@@ -22,6 +22,11 @@ def half() -> Built:
     return nn.Linear(8, 4).half(), (ones(2, 8).half(),)
 
 
+def last() -> Built:
+    last = torch.channels_last
+    return nn.Conv2d(3, 8, 3).to(memory_format=last), (ones(4, 3, 9, 9).to(memory_format=last),)
+
+
 @model()
 def _several(m: Any, a: Tensor, more: dict[str, Any], *, scale: Tensor) -> Any:
     return a * more["mask"][0] + more["ids"] + scale.sum()
@@ -69,6 +74,16 @@ def test_dtypes_are_those_that_were_built(build: str, dtype: str, device: str) -
     assert found.dtype == dtype and "built" not in found.inputs
     assert dtypes(found) == {p.dtype for p in module.parameters()}
     assert [t.dtype for t in found.args] == [t.dtype for t in args]
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_a_layout_is_that_which_was_built_unless_another_is_asked_for(device: str) -> None:
+    built, asked = loaded("last", device), loaded("last", device, memory_format="contiguous")
+    assert (built.memory_format, asked.memory_format) == ("channels_last", "contiguous")
+    for found, is_last in ((built, True), (asked, False)):
+        for tensor in (*found.args, *(p for p in found.module.parameters() if p.dim() == 4)):
+            assert tensor.is_contiguous(memory_format=torch.channels_last) == is_last
+    assert asked.inputs["built"] == {"memory_format": "channels_last"}
 
 
 def test_an_option_casts_and_the_workload_says_from_what() -> None:

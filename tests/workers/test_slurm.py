@@ -162,7 +162,7 @@ def test_jobs_are_given_as_one_array(cluster: Path, tmp_path: Path) -> None:
     elsewhere = Job("c", ("bench", "c"), str(folder), "postgresql://server/x")
     jobs = [*given_to_slurm(folder, "a", "b"), elsewhere]
     assert submit(jobs, *GIVEN) == ["77_0", "77_1", "77_2"]
-    [a, b, c] = submitting.jobs_in(folder)
+    [a, b, c] = submitting.read_jobs(sorted(folder.glob("*.json")))
     assert a == {
         "name": "a",
         "state": "running",
@@ -182,7 +182,7 @@ def test_jobs_are_given_as_one_array(cluster: Path, tmp_path: Path) -> None:
     assert submitting.queue() == {"77_0": "running"}
     for job, status in ((jobs[1], 130), (jobs[2], 2)):
         job.write_state("77", status)
-    states = [each["state"] for each in submitting.jobs_in(folder)]
+    states = [each["state"] for each in submitting.read_jobs(sorted(folder.glob("*.json")))]
     assert states == ["running", "stopped", "failed"]
 
 
@@ -245,7 +245,7 @@ def real_slurm(started: slurm.Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def states(folder: Path) -> dict[str, dict[str, Any]]:
-    return {each["name"]: each for each in submitting.jobs_in(folder)}
+    return {each["name"]: each for each in submitting.read_jobs(sorted(folder.glob("*.json")))}
 
 
 def wait_for(what: Callable[[], bool], logs: Callable[[], str], seconds: float = 150.0) -> None:

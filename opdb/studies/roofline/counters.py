@@ -528,10 +528,8 @@ def take_csv(store: Store, path: Path, own: Definition | None = None) -> tuple[B
             f"{path}: counted on {report.board.device}, of which nothing is stored here; import "
             "its set first"
         )
-    stored = sorted(
-        store.configurations_among(None, list(report.calls)),
-        key=lambda each: list(report.calls).index(each.key),
-    )
+    by_key = {each.key: each for each in store.configurations_among(None, list(report.calls))}
+    stored = [by_key[key] for key in report.calls if key in by_key]
     found = report.profiles(
         stored,
         report.board,

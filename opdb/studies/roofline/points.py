@@ -203,16 +203,18 @@ def read_peaks(path: Path, base_power_w: float | None) -> Peaks:
         ]
         numbers |= {f"{key}.{name}": rate for name, rate in rates[key].items()}
     problems += [
-        f"{name}: found {shown(value)}; allowed: a number of 0 or more, such as 4.3e12"
+        f"{name}: found {shown(value)}; allowed: a number above 0, such as 4.3e12"
         for name, value in numbers.items()
-        if not _is_number(value)
+        if not _is_number(value) or (not value and name != "base_power_w")
     ]
-    source = document.get("source", path)
+    source = document.get("source", str(path))
+    if not isinstance(source, str):
+        problems.append(f"source: found {shown(source)}; allowed: text")
     if not problems and not (rates["flops_per_s"] or rates["bytes_per_s"]):
         problems.append("it gives no rate; give flops_per_s and bytes_per_s")
     if problems:
         raise InputError(f"{path}: " + "; ".join(problems))
-    return Peaks(str(source), **rates, base_power_w=base_w)
+    return Peaks(source, **rates, base_power_w=base_w)
 
 
 def _is_number(value: object) -> bool:

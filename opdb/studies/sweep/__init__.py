@@ -100,11 +100,13 @@ def stored_sweep(
 
 def _swept_device(store: Store, named: str | None) -> str:
     """Return the device (slug) that is named, else this machine's if it was swept, else another."""
-    from opdb.bench.session import detect
-
     swept = [device.slug for device in store.devices() if SweepPolicy((device.slug,)).runs(store)]
+    if named is None and len(swept) == 1:
+        return swept[0]
+    from opdb.bench.session import detect  # which imports torch
+
     here = detect(named).device.slug
-    return here if named is not None or here in swept or not swept else swept[0]
+    return here if named or here in swept or not swept else swept[0]
 
 
 def _in_its_mode(store: Store, swept: SweepRequest, device: str) -> SweepRequest:

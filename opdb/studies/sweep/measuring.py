@@ -218,7 +218,7 @@ def convolution_layers(cell: SweepSpec) -> tuple[list[LayerFacts], list[str]]:
             loaded.module(*loaded.args, **loaded.kwargs)
     except ANY_FAILURE:  # a model's forward is anyone's code
         calls = []
-    facts = [  # after the pass, in which lazy layers learn their channels
+    facts = [
         LayerFacts(path, layer.in_channels, layer.out_channels, tuple(layer.kernel_size))
         for path, layer in layers.items()
     ]

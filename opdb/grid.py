@@ -27,7 +27,7 @@ from opdb.operators import TensorNotes, build, describe_function, describe_modul
 from opdb.operators.describe import NamedOperator, find_operator
 from opdb.records import Call, Json
 from opdb.spec import DTYPES, MEMORY_FORMATS
-from opdb.summary import parse_mapping, unknown_key
+from opdb.summary_files import parse_mapping, unknown_key
 
 LONGEST = 10_000
 """Values of one range, at most."""

@@ -26,9 +26,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
-from opdb.distribution import install
 from opdb.errors import CannotMeasureError, ClaimLostError, InputError, OpdbError
 from opdb.files import parse_json, read_text
+from opdb.packaging import install
 from opdb.processes import Pipe, Said, all_apart, begin
 from opdb.progress import Display, Progress
 from opdb.records import Json

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from opdb.distribution import install
+from opdb.packaging import install
 from tests import shared
 
 DEBIAN = Path("/usr/lib/postgresql")

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from opdb.store import Store, open_store
-from opdb.store.deriving import derive_costs
+from opdb.store.costs import derive_costs
 from opdb.store.opening import import_published
 from opdb.store.sets import merge, opened, put_samples
 from tests import shared

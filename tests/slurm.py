@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from opdb.distribution import install
+from opdb.packaging import install
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "srun")
 SBIN = "/usr/sbin"

@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[1]
 
 # The rooms from the ground up: each imports only itself and what stands before it.
 ORDER = """
-errors distribution processes records units progress files tables
+errors packaging processes records units progress files tables
 capturing algorithms kinds growth memory meters checkpoints spec
-models summary operators.encoding operators.call
+models summary_files operators.encoding operators.call
 compiled operators grid derive store runs workers harvest doctor
 bench estimates predict plan cli commands studies opdb
 derive.__main__ estimates.__main__ __main__
@@ -49,7 +49,7 @@ OUTSIDE: dict[str, tuple[str, ...]] = {
     "submitit": ("workers",),
     "pandas": ("tables",),
     "sqlalchemy": ("store",),
-    "yaml": ("summary", "grid"),
+    "yaml": ("summary_files", "grid"),
     "numpy": ("plan", "estimates"),
     "scipy": ("plan", "estimates"),
     "matplotlib": ("commands", "studies"),
@@ -178,7 +178,7 @@ import opdb
 from opdb import *
 from opdb.predict.predictor import Predictor
 import opdb.predict.predictor
-import opdb.summary
+import opdb.summary_files
 import sys
 assert callable(opdb.predict) and opdb.predict.__name__ == "predict"
 assert sys.modules["opdb.predict.predictor"].Predictor is Predictor is opdb.Predictor

@@ -21,7 +21,7 @@ from opdb.studies.annotate import read_profile
 from opdb.studies.roofline.counters import read_metrics, take_csv
 from opdb.studies.roofline.points import read_peaks
 from opdb.studies.train.rows import load_matrix
-from opdb.summary import load_significance, load_summary, mark_processed
+from opdb.summary_files import load_significance, load_summary, mark_processed
 from opdb.workers import read_state
 from tests.paths import ROOT
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from opdb.commands._figures import memory_document, memory_line
+from opdb.commands._predictions import memory_document, memory_line
 from opdb.harvest.passes import harvest
 from opdb.memory import (
     Memory,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opdb.errors import InputError
-from opdb.summary import Significance, load_significance
+from opdb.summary_files import Significance, load_significance
 
 
 @pytest.fixture

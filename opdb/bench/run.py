@@ -50,7 +50,7 @@ from opdb.memory import resident_bytes
 from opdb.progress import Display, Progress
 from opdb.records import Call, Configuration, Visit, Workload
 from opdb.store import Claims, Store, open_store, take_in
-from opdb.store.deriving import derive_costs
+from opdb.store.costs import derive_costs
 from opdb.units import plural
 from opdb.workers import ALONE, Crew, WorkerDevice, on_each
 

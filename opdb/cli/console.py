@@ -29,9 +29,9 @@ from typing import Annotated, Any, TextIO, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from opdb.distribution import install
 from opdb.errors import OpdbError, unforeseen
 from opdb.files import write_file
+from opdb.packaging import install
 from opdb.processes import stop
 from opdb.progress import Display
 from opdb.records import Json

@@ -21,7 +21,7 @@ from opdb.kinds import KINDS
 from opdb.progress import Display
 from opdb.records import Configuration, Json, Mode, Stored
 from opdb.spec import ModelSpec, identity
-from opdb.summary import checked_request
+from opdb.summary_files import checked_request
 from opdb.tables import Listing, Report
 from opdb.units import plural, show, show_duration, show_share
 

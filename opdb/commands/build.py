@@ -14,7 +14,7 @@ import typer
 from opdb.cli import console, options
 from opdb.cli.options import batch_sizes_among
 from opdb.commands import _lazy as lazy
-from opdb.commands._figures import coverage, in_words, misses
+from opdb.commands._predictions import coverage, in_words, misses
 from opdb.commands.bench import harvested, measured_places
 from opdb.commands.harvest import requested
 from opdb.errors import CheckError, InputError, OpdbError, in_one
@@ -23,7 +23,7 @@ from opdb.kinds.registry import DEFAULT_SETTINGS
 from opdb.progress import Display
 from opdb.records import Device, Json, Mode, Stored
 from opdb.spec import ModelSpec, describe, parse_mode, workload_columns
-from opdb.summary import SIGNIFICANT, Significance, load_significance
+from opdb.summary_files import SIGNIFICANT, Significance, load_significance
 from opdb.tables import Column, Listing, Rows, Table
 from opdb.units import plural, show_duration, show_ratio, show_share
 

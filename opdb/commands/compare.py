@@ -13,7 +13,7 @@ import typer
 from opdb.algorithms.names import algorithms_named
 from opdb.cli import options
 from opdb.cli.options import split, words_among
-from opdb.commands._figures import FIGURES, first_rows, shown_amount
+from opdb.commands._predictions import FIGURES, first_rows, shown_amount
 from opdb.commands.predict import (
     OF_PREDICT,
     Compared,

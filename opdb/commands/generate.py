@@ -14,7 +14,7 @@ import typer
 from opdb.cli import console, options
 from opdb.cli.options import words_among
 from opdb.commands import _lazy as lazy
-from opdb.commands._figures import (
+from opdb.commands._predictions import (
     ALONE,
     ENGINES,
     SHARES,

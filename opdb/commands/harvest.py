@@ -22,7 +22,7 @@ from opdb.models import checked, names
 from opdb.progress import Display
 from opdb.records import Json, Stored, Workload
 from opdb.spec import ModelSpec, describe, title, workload_columns
-from opdb.summary import checked_request, requests_in, summary_files
+from opdb.summary_files import checked_request, requests_in, summary_files
 from opdb.tables import Column, Report, Row, Rows, Table
 from opdb.units import plural
 

@@ -45,7 +45,7 @@ def load(
     be taken stops no other.
     """
     from opdb.store import open_store
-    from opdb.store.deriving import derive_pooled
+    from opdb.store.costs import derive_pooled
     from opdb.store.sets import incoming, merge
 
     errors: list[str] = []

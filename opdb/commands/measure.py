@@ -31,7 +31,7 @@ from opdb.spec import (
     times,
     workload_columns,
 )
-from opdb.summary import requests_named
+from opdb.summary_files import requests_named
 from opdb.tables import Column, Report, Rows, Table
 
 PANEL = "measure"

@@ -19,7 +19,7 @@ from opdb.algorithms.names import ALGORITHMS, Algorithm, algorithms_named
 from opdb.cli import options
 from opdb.cli.options import words_among
 from opdb.commands import _lazy as lazy
-from opdb.commands._figures import (
+from opdb.commands._predictions import (
     ALONE,
     ENGINES,
     ESTIMATED,
@@ -59,7 +59,7 @@ from opdb.records import (
     Workload,
 )
 from opdb.spec import ModelSpec, describe, parse_mode, title, workload_columns
-from opdb.summary import request_for
+from opdb.summary_files import request_for
 from opdb.tables import MISSING, Column, Report, Rows, Table, interval
 from opdb.units import show, show_duration, show_ratio, show_share
 

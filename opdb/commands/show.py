@@ -16,7 +16,7 @@ import typer
 
 from opdb.cli import console, options
 from opdb.commands import _lazy as lazy
-from opdb.commands._figures import in_words
+from opdb.commands._predictions import in_words
 from opdb.commands.predict import (
     OF_PREDICT,
     PRICES,

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from opdb.cli import console, options
-from opdb.commands._figures import ALONE, in_words, prediction_lines
+from opdb.commands._predictions import ALONE, in_words, prediction_lines
 from opdb.commands.predict import Common, Conditions, Predicted, Question, Tell, ask_one, mode_for
 from opdb.errors import NothingMeasuredError
 from opdb.files import check_writable

@@ -12,7 +12,7 @@ from opdb.errors import CheckError
 from opdb.predict.predictor import choose_device
 from opdb.records import Board
 from opdb.store import open_store
-from opdb.store.deriving import derived
+from opdb.store.costs import derived
 from opdb.tables import Column, Listing, Rows, Table
 
 BOARDS: Table[tuple[Board, int, int]] = Table(

@@ -606,7 +606,7 @@ def _largest(before: float, after: float) -> float:
 
 
 DIGITS = 10
-"""Significant digits of the numbers of a cost: they are within what `opdb.store.deriving.ROUNDING`
+"""Significant digits of the numbers of a cost: they are within what `opdb.store.costs.ROUNDING`
 allows of the exact ones."""
 
 CLOCK_BOUND = 0.03

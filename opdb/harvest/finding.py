@@ -26,7 +26,7 @@ from opdb.models.catalogue import is_usual, sources_of, unknown_hint, unknown_mo
 from opdb.progress import Progress
 from opdb.records import COMPILED_MODES, Call, Harvest, Json, Mode, Stored, Workload
 from opdb.spec import ModelSpec, describe, is_import_path, size_of
-from opdb.summary import mark_processed
+from opdb.summary_files import mark_processed
 from opdb.units import show
 
 if TYPE_CHECKING:

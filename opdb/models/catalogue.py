@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from opdb.checkpoints import BARE, CHECKPOINTS, checkpoint
-from opdb.distribution import install
 from opdb.errors import UnknownNameError
+from opdb.packaging import install
 from opdb.spec import TOKENS, is_import_path
 
 FEATURES = 784

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from opdb.errors import InputError, UnknownNameError
 from opdb.models import Blueprint, sized_input
-from opdb.models.catalogue import FAMILY_SIZES, FEATURES, version_of
+from opdb.models.catalogue import FAMILY_SIZES, FEATURES
 from opdb.models.construction import ANY_FAILURE, one_line
 from opdb.records import Json
 from opdb.spec import TOKENS, ModelSpec
@@ -151,10 +151,10 @@ def _weights(models: Any, request: ModelSpec) -> object:
 
 def timm(request: ModelSpec) -> Blueprint:
     """Build a model of timm, "timm:mixer_b16_224", for the images that it was made for."""
-    if version_of("timm") is None:
-        raise InputError(f"{request.name!r} is built by timm, which is not installed")
-    from timm import create_model
-
+    try:
+        from timm import create_model
+    except ImportError as error:
+        raise InputError(f"{request.name!r} is built by timm: {error}") from error
     module = create_model(request.name.removeprefix("timm:"))
     size = request.input_size or tuple(module.default_cfg["input_size"])
     return Blueprint(module, inputs=sized_input(size))

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from opdb.checkpoints import BARE, checkpoint
-from opdb.distribution import install
 from opdb.errors import InputError
 from opdb.models import Blueprint
 from opdb.models.catalogue import IMAGE_SIDE, version_of
+from opdb.packaging import install
 from opdb.records import Json
 from opdb.spec import TOKENS, ModelSpec
 

@@ -17,7 +17,7 @@ from opdb.records import Cost, Mode, Workload
 from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.spec import ModelSpec
 from opdb.store import Store, take_in
-from opdb.summary import Significance
+from opdb.summary_files import Significance
 from opdb.units import plural
 
 FRUITLESS = "visited, and no usable time came of it"

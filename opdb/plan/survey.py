@@ -21,7 +21,7 @@ from opdb.predict.predictor import Predictor
 from opdb.predict.sizes import SharesByKey, Size, shares_of, sizes_of
 from opdb.records import ROOFLINE_ALONE, Configuration, Cost, Device, Json, Mode, Workload
 from opdb.store import Store
-from opdb.summary import Significance
+from opdb.summary_files import Significance
 
 # In which order to measure, so that every workload reaches its goal soonest.
 #

@@ -33,8 +33,8 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from opdb.distribution import install, published
 from opdb.errors import ClaimLostError, DatabaseError, NoDatabaseError
+from opdb.packaging import install, published
 from opdb.store import schema
 from opdb.store.rows import Codec, NewRow, Record, numbers
 from opdb.store.schema import SCHEMA, metadata, opdb_schema

@@ -204,7 +204,7 @@ def import_published(store: Store, *, sweeps: bool = False, device: str | None =
     if not new:
         return
     # They read archives and statistics, which most commands need not.
-    from opdb.store.deriving import derive_pooled
+    from opdb.store.costs import derive_pooled
     from opdb.store.sets import import_set
 
     for name in new:

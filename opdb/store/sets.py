@@ -51,8 +51,8 @@ from opdb.errors import DatabaseError, InputError, shown
 from opdb.files import check_input, make_folder, write_file
 from opdb.records import Configuration, Json, canonical_json
 from opdb.store import rows, schema
+from opdb.store.costs import alike, costs_of
 from opdb.store.database import DAMAGE
-from opdb.store.deriving import alike, costs_of
 from opdb.store.fields import (
     APART,
     LEFT_OUT,

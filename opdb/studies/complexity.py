@@ -19,7 +19,7 @@ from opdb.kinds import KINDS
 from opdb.models import load_to_look
 from opdb.records import Configuration, Json, Workload
 from opdb.spec import ModelSpec, describe, title, workload_columns
-from opdb.summary import requests_named
+from opdb.summary_files import requests_named
 from opdb.tables import Column, Report, Row, Rows, Table
 from opdb.units import plural, show
 

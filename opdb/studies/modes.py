@@ -21,7 +21,7 @@ from opdb.progress import Display
 from opdb.records import Campaign, Device, Json, Mode, ModelRun, Workload
 from opdb.runs import ModelPolicy
 from opdb.spec import ModelSpec, describe, workload_columns
-from opdb.summary import requests_named
+from opdb.summary_files import requests_named
 from opdb.tables import MISSING, SHARE, Column, Report, Rows, Table
 from opdb.units import show
 

@@ -14,7 +14,7 @@ from opdb.bench.session import Platform, Session, new_id
 from opdb.bench.visit import VisitRequest, visit
 from opdb.records import Call, Configuration, Visit
 from opdb.store import Store
-from opdb.store.deriving import derive_costs
+from opdb.store.costs import derive_costs
 from tests.bench.calls import CONV, RELU, SQUARE, TANH, workload
 
 pytestmark = pytest.mark.usefixtures("short")

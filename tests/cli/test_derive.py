@@ -9,7 +9,7 @@ import pytest
 
 from opdb.derive.__main__ import run as derive
 from opdb.store import open_store
-from opdb.store.deriving import derive_costs
+from opdb.store.costs import derive_costs
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.store import samples

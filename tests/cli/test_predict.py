@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from opdb.commands import _figures
+from opdb.commands import _predictions
 from opdb.harvest.finding import located
 from opdb.harvest.passes import harvest
 from opdb.predict.figures import Amount, Figures, Status, layers
@@ -276,7 +276,7 @@ FIGURES = Figures(
     workload(4, IMAGES), Amount(0.01, (0.008, 0.0125)), Amount(2.0, (1.8, 2.2)), 3.6, 0.5, 400.0
 )
 DOCUMENTS: Table[Figures] = Table(
-    *(each.column(lambda figures: figures) for each in _figures.FIGURES)
+    *(each.column(lambda figures: figures) for each in _predictions.FIGURES)
 )
 
 

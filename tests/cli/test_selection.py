@@ -14,7 +14,7 @@ from opdb.spec import (
     parse_mode,
     parse_size,
 )
-from opdb.summary import (
+from opdb.summary_files import (
     load_summary,
     request_for,
     summary_files,

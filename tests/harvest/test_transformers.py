@@ -11,7 +11,7 @@ from opdb.harvest.passes import harvest
 from opdb.operators import build
 from opdb.records import Workload
 from opdb.spec import ModelSpec
-from opdb.summary import load_summary
+from opdb.summary_files import load_summary
 from tests.harvest.oracle import Opinion
 
 SUMMARIES = Path(__file__).parents[2] / "measurements"

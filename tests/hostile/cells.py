@@ -18,7 +18,7 @@ from pathlib import Path
 
 from opdb.predict.predictor import predictor_for
 from opdb.store import open_store, schema
-from opdb.store.deriving import derived
+from opdb.store.costs import derived
 from tests.store.conftest import fill
 
 FIRST = "SELECT {column} FROM {table} WHERE {column} NOT NULL LIMIT 1"

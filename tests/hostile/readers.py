@@ -23,7 +23,7 @@ from opdb.store.sets import merge, opened
 from opdb.studies.annotate import Index, KernelIndex, find_energies, read_profile
 from opdb.studies.roofline.counters import read_report
 from opdb.studies.train.rows import load_matrix
-from opdb.summary import load_significance, load_summary, mark_processed
+from opdb.summary_files import load_significance, load_summary, mark_processed
 from tests.counters.test_report import RAW
 from tests.grid.test_file import GOOD as GRID
 from tests.hostile import cells

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from opdb.distribution import install
 from opdb.errors import InputError, UnknownNameError
 from opdb.models import catalogue, load, names
 from opdb.models import transformers as source
+from opdb.packaging import install
 from opdb.spec import ModelSpec
 
 

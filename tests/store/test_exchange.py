@@ -12,7 +12,7 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.store import Store, database, open_store
-from opdb.store.deriving import derived
+from opdb.store.costs import derived
 from opdb.store.fields import pack, unpack
 from opdb.store.opening import FILE, SAMPLES
 from opdb.store.sets import TABLES, export_csv, export_set, import_set, opened

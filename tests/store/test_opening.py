@@ -149,11 +149,11 @@ def test_a_command_that_was_killed_as_it_took_sets_in_is_made_good(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("opdb.store.deriving.derive_pooled", killed)
+        patch.setattr("opdb.store.costs.derive_pooled", killed)
         open_store()
     derived_of: list[object] = []
     with monkeypatch.context() as patch:
-        patch.setattr("opdb.store.deriving.derive_pooled", lambda _, of: derived_of.append(of))
+        patch.setattr("opdb.store.costs.derive_pooled", lambda _, of: derived_of.append(of))
         for _ in range(2):
             open_store().close()
     assert derived_of == [[]]

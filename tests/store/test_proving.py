@@ -13,7 +13,7 @@ import pytest
 from opdb.derive.costs import ESTIMATOR
 from opdb.records import Cost
 from opdb.store import open_store
-from opdb.store.deriving import derived
+from opdb.store.costs import derived
 from opdb.store.opening import FILE
 from opdb.store.sets import opened
 from tests import published

@@ -11,7 +11,7 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.store import Store, database, open_store
-from opdb.store.deriving import derived
+from opdb.store.costs import derived
 from opdb.store.fields import LEFT_OUT, STRETCH, pack
 from opdb.store.opening import (
     FILE,

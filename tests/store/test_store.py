@@ -17,7 +17,7 @@ from opdb.records import (
 from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store, usual_host_s
-from opdb.store.deriving import alike, derive_costs, derived
+from opdb.store.costs import alike, derive_costs, derived
 from tests import published, warm
 from tests.store import samples
 

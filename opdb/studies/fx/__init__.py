@@ -18,7 +18,7 @@ from opdb.errors import InputError, NoDatabaseError
 from opdb.files import check_writable
 from opdb.records import Configuration, Cost, Json
 from opdb.spec import ModelSpec, describe, dtype_from, dtype_words
-from opdb.summary import checked_request
+from opdb.summary_files import checked_request
 from opdb.tables import Column, Report, Rows, Table
 from opdb.units import plural, show
 

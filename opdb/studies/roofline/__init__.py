@@ -25,7 +25,7 @@ from opdb.harvest.finding import find_workload, harvest_notes
 from opdb.progress import Display
 from opdb.records import Workload
 from opdb.spec import ModelSpec, parse_mode
-from opdb.summary import request_for
+from opdb.summary_files import request_for
 from opdb.tables import Listing
 from opdb.units import plural
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Literal
 
-from opdb.commands._figures import blank_figure, png_of
+from opdb.commands._predictions import blank_figure, png_of
 from opdb.studies.roofline.counters import MEMORY
 from opdb.studies.roofline.points import (
     ModelRoofline,

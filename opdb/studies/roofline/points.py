@@ -185,7 +185,7 @@ def read_peaks(path: Path, base_power_w: float | None) -> Peaks:
 
     `base_power_w` is taken where the file says none. All that is wrong is said at once.
     """
-    from opdb.summary import unknown_key
+    from opdb.summary_files import unknown_key
 
     document = parse_json(path, read_text(path, "a peaks file"))
     if not isinstance(document, dict):

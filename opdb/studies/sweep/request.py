@@ -11,7 +11,7 @@ from opdb.errors import InputError, OpdbError, UnknownNameError
 from opdb.records import ALGORITHM_SETTING, ELSEWHERE, Json, Mode, ModelRun, Workload
 from opdb.runs import Policy, RunTable, State
 from opdb.spec import ModelSpec
-from opdb.summary import checked_request
+from opdb.summary_files import checked_request
 
 if TYPE_CHECKING:
     from opdb.progress import Progress

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opdb.algorithms.names import ALGORITHMS, DEFAULT, GUESS, Algorithm
-from opdb.commands._figures import blank_figure, png_of
+from opdb.commands._predictions import blank_figure, png_of
 from opdb.derive.runs import RunCost, agreeing, run_cost
-from opdb.distribution import install
 from opdb.errors import CheckError, InputError, OpdbError
 from opdb.files import file_name, make_folder, write_file
 from opdb.kinds.registry import relevant_setting
+from opdb.packaging import install
 from opdb.records import ELSEWHERE, Json, ModelRun, Quantity, Workload
 from opdb.runs import RunTable, State
 from opdb.spec import ModelSpec

@@ -15,10 +15,10 @@ import typer
 
 from opdb.cli import options
 from opdb.cli.console import Terminal, note, print_json, save, say, show
-from opdb.distribution import install
 from opdb.errors import InputError, OpdbError
 from opdb.files import check_writable
 from opdb.harvest.finding import harvest_notes, workload_of
+from opdb.packaging import install
 from opdb.progress import Display
 from opdb.records import Json
 from opdb.runs import RunTable

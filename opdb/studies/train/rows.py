@@ -19,7 +19,7 @@ from opdb.models import checked
 from opdb.records import Campaign, Json, ModelRun, Quantity, canonical_json
 from opdb.runs import BACKENDS, PRECISIONS, DriverOptions, ImageOptions, Policy, State
 from opdb.spec import DTYPES, OPTIMIZERS, ModelSpec, nearest, times
-from opdb.summary import parse_mapping, request_for, unknown_key
+from opdb.summary_files import parse_mapping, request_for, unknown_key
 from opdb.tables import MISSING, Column, Report, Rows, Table
 from opdb.units import plural, rounded, show, show_share
 

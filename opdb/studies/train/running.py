@@ -8,7 +8,7 @@ from typing import Any
 from opdb.bench.driver import NO_MPS, tell_cublas, train, why_no_amp
 from opdb.bench.run import campaign
 from opdb.bench.session import detect
-from opdb.commands._figures import blank_figure, png_of
+from opdb.commands._predictions import blank_figure, png_of
 from opdb.errors import CannotMeasureError, ClaimLostError, DatabaseError, InputError, OpdbError
 from opdb.processes import DiedError, done_apart
 from opdb.progress import Progress

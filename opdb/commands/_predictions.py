@@ -10,9 +10,9 @@ from operator import itemgetter
 from typing import Any, Generic, TypeAlias
 
 from opdb.commands import _lazy as lazy
-from opdb.distribution import install
 from opdb.errors import InputError
 from opdb.memory import Memory
+from opdb.packaging import install
 from opdb.predict.compose import Prediction, Share
 from opdb.predict.figures import Amount, Figures, Layer, Layers
 from opdb.records import Configuration, Cost, Json, Workload

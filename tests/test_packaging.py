@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution
 from pathlib import Path
 
-from opdb.distribution import DISTRIBUTION, install
+from opdb.packaging import DISTRIBUTION, install
 from tests.paths import ROOT
 from tests.requirements import required
 
@@ -47,7 +47,7 @@ def test_every_text_installs_the_clone_or_a_known_package() -> None:
     told = [
         (name, command["named"])
         for name, text in texts()
-        if name != "opdb/distribution.py"
+        if name != "opdb/packaging.py"
         for command in COMMAND.finditer(text)
     ]
     assert len(told) > 10

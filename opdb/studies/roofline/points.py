@@ -203,7 +203,8 @@ def read_peaks(path: Path, base_power_w: float | None) -> Peaks:
         ]
         numbers |= {f"{key}.{name}": rate for name, rate in rates[key].items()}
     problems += [
-        f"{name}: found {shown(value)}; allowed: a number above 0, such as 4.3e12"
+        f"{name}: found {shown(value)}; allowed: a number "
+        + ("of 0 or more" if name == "base_power_w" else "above 0, such as 4.3e12")
         for name, value in numbers.items()
         if not _is_number(value) or (not value and name != "base_power_w")
     ]

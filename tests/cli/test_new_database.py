@@ -29,12 +29,16 @@ def test_the_first_line_says_how_measurements_come_in(
     assert str(ROOT / "db" / "nvidia-h200") in folders
 
 
-def test_the_command_that_is_proposed_makes_it_answer(opdb: Opdb) -> None:
-    ran = opdb("predict", "lstm", "--db", "new.sqlite")
-    hint = shlex.split(ran.err.partition("measurements: ")[2])
+def test_the_command_that_is_proposed_makes_it_answer(
+    opdb: Opdb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "held-out").symlink_to(ROOT / "db" / "nvidia-h200-held-out")
+    monkeypatch.setattr("opdb.store.database.published_folder", lambda: tmp_path)
+    asked = ("predict", "vgg11_bn", "-b", 8, "--db", "new.sqlite")
+    hint = shlex.split(opdb(*asked).err.partition("measurements: ")[2])
     assert opdb(*hint[1:]).status == 0
-    ran = opdb("predict", "lstm", "--db", "new.sqlite")
-    assert ran.status == 0 and ran.out.startswith("lstm, batch 1 float32")
+    ran = opdb(*asked)
+    assert ran.status == 0 and ran.out.startswith("vgg11_bn, batch 8 float32")
 
 
 @pytest.mark.parametrize("command", ["measure", "modes"])
@@ -43,10 +47,8 @@ def test_a_database_that_cannot_be_used_is_told_before_a_model_is_looked_for(
 ) -> None:
     Path("text.sqlite").write_text("nothing of ours")
     before = snapshot(tmp_path)
-    for place, said in (
-        ("text.sqlite", "not an opdb database"),
-        ("text.sqlite/x", "check the path"),
-    ):
+    places = {"text.sqlite": "not an opdb database", "text.sqlite/x": "check the path"}
+    for place, said in places.items():
         ran = opdb(command, "no such model", "--db", place)
         assert ran.status == 2 and said in ran.err and "unknown model" not in ran.err
     assert snapshot(tmp_path) == before

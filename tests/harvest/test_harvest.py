@@ -231,10 +231,8 @@ def gate(m: Any, x: Tensor) -> Any:
 
 
 def test_one_line_makes_a_kind(ndtr: Kind) -> None:
-    request = ModelSpec(f"{__name__}:gate")
-    forward = next(
-        c.configuration for c in harvest(request).calls if c.configuration.kind == "ndtr"
-    )
+    called = [call.configuration for call in harvest(ModelSpec(f"{__name__}:gate")).calls]
+    forward = next(each for each in called if each.kind == "ndtr")
     assert ndtr.shapes_rule(ndtr.view(forward)) == [[4, 8]]
     assert ndtr.flops(forward) == 32 and ndtr.bytes_moved(forward) == 2 * 4 * 32
     assert ndtr.nonzero_share(forward, 0.5) == 0.5

@@ -10,15 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import platform
-import re
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 # The words that records are written in, and the one text and key of a JSON value.
@@ -410,23 +405,6 @@ class Host:
     cpu: str
     cores: int
     system: str
-
-
-def this_host() -> Host:
-    """Describe the issuing machine; the id is a hash, so that no host name is published."""
-    cpuinfo, machine = Path("/proc/cpuinfo"), Path("/etc/machine-id")
-    text = cpuinfo.read_text() if cpuinfo.exists() else ""
-    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    # platform.processor() starts a program to ask
-    processor = named[1].strip() if named else platform.processor()
-    cpu = processor or f"{sys.platform} {platform.machine()}"
-    identity = machine.read_text() if machine.exists() else platform.node()
-    return Host(
-        id=hashlib.sha256(f"{identity}|{cpu}".encode()).hexdigest()[:16],
-        cpu=cpu,
-        cores=os.cpu_count() or 1,
-        system=f"{platform.system()} {platform.release()}",
-    )
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import platform as python_platform
 import re
 import statistics
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import torch
 
@@ -22,7 +25,7 @@ from opdb.derive.costs import FOREIGN_PROCESS, STARTED_FASTER
 from opdb.errors import CannotMeasureError, InputError
 from opdb.meters import Meter, NoMeter, RaplMeter, unavailable_reason
 from opdb.progress import Display
-from opdb.records import Board, Calibration, Campaign, Device, Host, Json, Stretch, this_host
+from opdb.records import Board, Calibration, Campaign, Device, Host, Json, Stretch
 from opdb.units import plural
 from opdb.workers import Crew, WorkerDevice, on_each
 
@@ -34,6 +37,23 @@ class Platform:
     board: Board
     host: Host
     environment: dict[str, str | None]
+
+
+def this_host() -> Host:
+    """Describe the issuing machine; the id is a hash, so that no host name is published."""
+    cpuinfo, machine = Path("/proc/cpuinfo"), Path("/etc/machine-id")
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    # python_platform.processor() starts a program to ask
+    processor = named[1].strip() if named else python_platform.processor()
+    cpu = processor or f"{sys.platform} {python_platform.machine()}"
+    identity = machine.read_text() if machine.exists() else python_platform.node()
+    return Host(
+        id=hashlib.sha256(f"{identity}|{cpu}".encode()).hexdigest()[:16],
+        cpu=cpu,
+        cores=os.cpu_count() or 1,
+        system=f"{python_platform.system()} {python_platform.release()}",
+    )
 
 
 def slug_of(name: str) -> str:

@@ -105,13 +105,6 @@ def _names_something(words: str) -> bool:
     return command in ALONE or (bool(rest) and not rest[0].startswith("-"))
 
 
-def prose(page: Path) -> Iterator[str]:
-    """Yield the lines of a page that are neither code nor of a table."""
-    for line in _FENCE.sub("", page.read_text()).splitlines():
-        if not line.startswith("|"):
-            yield line
-
-
 def links(page: Path) -> list[str]:
     """Return the targets of a page's links and images within this tree."""
     found = re.findall(r"\]\(([^)\s]+)\)", _FENCE.sub("", page.read_text()))

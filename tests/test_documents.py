@@ -38,7 +38,6 @@ from tests.documents import (
     anchors,
     commands,
     links,
-    prose,
 )
 
 USAGE: Any = typer.BadParameter.__mro__[1]
@@ -153,15 +152,6 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             lost.append(link)
     assert lost == []
-
-
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if page.name != "CHANGELOG.md"],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_prose_is_at_most_100_columns_wide(page: Path) -> None:
-    assert [line for line in prose(page) if len(line) > 100] == []
 
 
 LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -13,7 +13,7 @@ import pytest
 
 from opdb.algorithms.names import ALGORITHMS
 from opdb.derive.runs import run_cost
-from opdb.predict.predictor import Predictor, predictor_for
+from opdb.predict.predictor import predictor_for
 from opdb.records import ALGORITHM_SETTING, Cost, Visit, Workload
 from opdb.store import Store, open_store
 from opdb.store.sets import import_set
@@ -113,15 +113,11 @@ def steps(store: Store) -> list[Workload]:
     return [workload for workload in store.workloads() if workload.phase == "training"]
 
 
-def predictor(store: Store, *, estimates: bool = False) -> Predictor:
-    return predictor_for(store, published.DEVICE, estimates=estimates)
-
-
 def test_twelve_steps_of_three_models_are_predicted_as_the_docs_say(
     store: Store, steps: list[Workload]
 ) -> None:
     assert {step.name for step in steps} == TRAINED and len(steps) == 12
-    found = predictor(store)
+    found = predictor_for(store, published.DEVICE, estimates=False)
     answers = [found.answer(step, "eager") for step in steps]
     times: list[float] = []
     energies: list[float] = []

@@ -22,7 +22,6 @@ from opdb.bench.replay import (
     REPLAY_TARGET_S,
     CpuClock,
     CudaClock,
-    Observation,
     Rotation,
     Timing,
     calls_wanted,
@@ -175,10 +174,6 @@ class Noting(CpuClock):
     def mark(self) -> float:
         self.marks.append(super().mark())
         return self.marks[-1]
-
-
-def seen(timing: Timing, calls: int = 10) -> Observation:
-    return observe(busy, calls, CpuClock(), NoMeter("none"), timing)
 
 
 def test_a_window_is_as_long_as_asked_and_full_of_replays() -> None:

@@ -39,10 +39,7 @@ def database(tmp_path: Path, opdb: Opdb) -> Path:
     return harvested(tmp_path / "opdb.sqlite")
 
 
-def start(
-    database: Path, *options: str, preexec: Callable[[], None] | None = None
-) -> subprocess.Popen[str]:
-    """Start a bench; `preexec` is called in a process that then starts Python."""
+def start(database: Path, *options: str) -> subprocess.Popen[str]:
     bench = ("-m", "opdb", "bench", "--device", "cpu", "--db", str(database), *options)
     return subprocess.Popen(
         [sys.executable, *bench],
@@ -50,7 +47,6 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        preexec_fn=preexec,
     )
 
 

@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -177,14 +177,12 @@ FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="this system has no /dev/full")
 
 
-def shell(
-    line: str, folder: Path, python: Sequence[str] = (sys.executable,)
-) -> subprocess.CompletedProcess[str]:
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a line in which `$OPDB` stands for the program, on a database of the folder."""
     environment = {
         **os.environ,
         "PYTHONPATH": python_path(),
-        "OPDB": shlex.join([*python, "-m", "opdb"]),
+        "OPDB": shlex.join([sys.executable, "-m", "opdb"]),
         "OPDB_DB": str(folder / "opdb.sqlite"),
     }
     environment.pop("PYTHONUNBUFFERED", None)  # what is printed is written at the end

@@ -188,16 +188,6 @@ def test_several_batch_sizes_and_prompts_come_in_one_table(
     assert "time_per_output_token_s,time_per_output_token_s_low" in header
 
 
-@pytest.mark.parametrize(("experts", "kind"), [(None, "bmm"), ("grouped_mm", "grouped_mm")])
-def test_experts_are_multiplied_as_asked(
-    opdb: Opdb, h200: Path, experts: str | None, kind: str
-) -> None:
-    mixture = ("generate", "tests.models.decoders:experts", *ASKED[2:], "--mode", "graph")
-    chosen = () if experts is None else ("--experts", experts)
-    [row] = opdb.read(*mixture, *chosen)["rows"]
-    assert kind in {each["kind"] for each in (*row["estimated"], *row["missing"])}
-
-
 def test_a_point_without_an_answer_does_not_stop_the_others(opdb: Opdb, h200: Path) -> None:
     ran = opdb("generate", TINY, "--prompt", "20,250", "--tokens", 10, "--mode", "graph")
     assert ran.status == 2

@@ -56,14 +56,12 @@ main([])
 """
 
 
-def completed(words: str, shell: str = "bash") -> list[str]:
+def completed(words: str) -> list[str]:
     """Return what is completed after the last word; nothing heavy is imported for it."""
     asked = {
-        "_OPDB_COMPLETE": f"complete_{shell}",
+        "_OPDB_COMPLETE": "complete_bash",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split(" ")) - 1),
-        "_TYPER_COMPLETE_ARGS": words,
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM], env={**os.environ, **asked}, capture_output=True, text=True

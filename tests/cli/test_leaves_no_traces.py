@@ -101,22 +101,15 @@ MEANT = [
     "train runs.yml --plan",
     "predict models/their.yml",
 ]
-BY_NAME = [
-    "measure theirs --device cpu",
-    "train named.yml",
-]
 
 
 @pytest.fixture
 def marker(opdb: Opdb, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the stranger's code leaves where it runs, in a folder with every file that names it."""
     Path("models").mkdir()
-    Path("measurements").mkdir()
     Path("strangers_code.py").write_text(CODE)
     Path("models/their.yml").write_text(THEIRS)
-    Path("measurements/theirs.yml").write_text(THEIRS)
     Path("runs.yml").write_text(MATRIX)
-    Path("named.yml").write_text(MATRIX.replace("strangers_code:run", "theirs"))
     monkeypatch.delitem(sys.modules, "strangers_code", raising=False)
     return Path("marker")
 

@@ -127,15 +127,10 @@ def test_conv2d_alone_misses_the_target_and_names_what_is_missing(opdb: Opdb, h2
     assert last == f"to measure what is missing, on the device: {estimated['how_to_measure']}"
 
 
-NEVER_HARVESTED = [
-    ("resnet18", "-b", 7, "--input-size", "3x96x96"),
-]
-
-
-@pytest.mark.parametrize("question", NEVER_HARVESTED, ids=lambda q: " ".join(map(str, q)))
 def test_a_model_that_was_never_harvested_is_harvested_and_predicted(
-    opdb: Opdb, h200: Path, question: tuple[object, ...]
+    opdb: Opdb, h200: Path
 ) -> None:
+    question = ("resnet18", "-b", 7, "--input-size", "3x96x96")
     ran = opdb("predict", *question, "--json")
     assert ran.status == 0, ran.err
     [told] = ran.err.splitlines()
@@ -203,19 +198,10 @@ RESNET18 = ModelSpec("resnet18", source="torchvision", batch_size=32)
 
 def test_a_function_is_of_the_module_whose_forward_calls_it() -> None:
     calls = harvest(RESNET18).calls
-    assert [(c.configuration.kind, c.path) for c in calls[:10]] == [
-        ("conv2d", "conv1"),
-        ("batch_norm", "bn1"),
-        ("relu", "relu"),
-        ("max_pool2d", "maxpool"),
-        ("conv2d", "layer1.0.conv1"),
-        ("batch_norm", "layer1.0.bn1"),
-        ("relu", "layer1.0.relu"),
+    assert [(c.configuration.kind, c.path) for c in (*calls[7:10], *calls[-2:])] == [
         ("conv2d", "layer1.0.conv2"),
         ("batch_norm", "layer1.0.bn2"),
         ("add", "layer1.0"),
-    ]
-    assert [(c.configuration.kind, c.path) for c in calls[-2:]] == [
         ("flatten", ""),
         ("linear", "fc"),
     ]
@@ -263,10 +249,8 @@ def test_at_the_power_limit_too(store_path: Path) -> None:
     )
 
 
-def workload(batch_size: int, *args: Json, training: Json = None) -> Workload:
+def workload(batch_size: int, *args: Json) -> Workload:
     inputs = {"args": list(args), "kwargs": {}}
-    if training is not None:
-        inputs["training"] = training
     return Workload("made", "builtin", "0", inputs, batch_size, "float32", "contiguous")
 
 

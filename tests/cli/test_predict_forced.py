@@ -95,8 +95,8 @@ def resnet18(store: Store) -> Workload:
     return found
 
 
-def predictor(store: Store, settings: dict[str, Json], *, estimates: bool = False) -> Predictor:
-    return predictor_for(store, None, settings, estimates=estimates)
+def predictor(store: Store, settings: dict[str, Json]) -> Predictor:
+    return predictor_for(store, None, settings, estimates=False)
 
 
 def force(store: Store, longer_s: float = 0.0) -> None:

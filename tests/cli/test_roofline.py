@@ -13,21 +13,16 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.kinds.registry import DEFAULT_SETTINGS
-from opdb.predict.predictor import predictor_for
-from opdb.records import Configuration, Mode
-from opdb.store import open_store
+from opdb.records import Configuration
 from opdb.studies.roofline.points import (
     Peaks,
     Point,
-    Study,
     least_energy,
     least_time,
     read_peaks,
-    study,
     unit_of,
     with_energy,
 )
-from tests import published
 from tests.cli.conftest import Opdb
 
 RESNET50 = ("roofline", "resnet50", "--batch-size", 32, "--mode", "graph")
@@ -111,18 +106,6 @@ def test_peaks_of_ones_own_take_the_place_of_the_measured(opdb: Opdb, h200: Path
 PEAKS = Peaks(
     "a test", {"float32": 100.0}, {"memory": 10.0}, {"float32": 4.0}, {"memory": 2.0}, 3.0
 )
-
-
-def studied(name: str, batch_size: int, mode: Mode = "graph", dtype: str = "float32") -> Study:
-    with open_store(str(published.database()), create=False) as store:
-        found = [w for w in store.workloads(name) if (w.batch_size, w.dtype) == (batch_size, dtype)]
-        predictor = predictor_for(store, published.DEVICE)
-        return study(store, predictor, found[:1], mode)
-
-
-@pytest.fixture(scope="module")
-def resnet50() -> Study:
-    return studied("resnet50", 32)
 
 
 # The arithmetic
@@ -224,17 +207,3 @@ def test_a_wrong_peaks_file_is_one_message(tmp_path: Path, content: str, said: s
         read_peaks(path, 1.0)
     assert str(failed.value).startswith(str(path)) and said in str(failed.value)
     assert len(str(failed.value)) < 500
-
-
-# The published set
-
-
-def test_every_call_of_resnet50_is_a_point(resnet50: Study) -> None:
-    model = resnet50.models[0]
-    assert sum(p.count for p in model.points) == 175 and not model.unmeasured
-    assert model.flops == pytest.approx(32 * 8.2e9, rel=0.02)
-    assert model.operators_s <= model.time_s < 1.01 * model.operators_s
-    assert model.whole_j == pytest.approx(model.energy_j, rel=1e-6), "nothing at the power limit"
-    for p in model.points:
-        assert p.works or not (p.measured.time or p.flops_per_s)
-        assert not p.works or (p.measured.time and p.measured.energy and p.vendor.time)

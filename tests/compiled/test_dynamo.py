@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from opdb.compiled.inductor import Captured, capture_graphs, in_short
-from opdb.models import load
-from opdb.spec import ModelSpec
 from tests.own import model
 
 LAYER = {"linear": lambda: nn.Linear(8, 8)}
@@ -86,28 +84,6 @@ def test_as_many_graphs_and_breaks_as_explain_counts(
     ended = [each for each in found.breaks if each.place is not None]
     assert [each.reason for each in ended] == [in_short(b.reason) for b in told.break_reasons]
     assert [len(g.graph.nodes) for g in found.graphs] == [len(g.graph.nodes) for g in told.graphs]
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        ModelSpec("resnet18", input_size=(3, 64, 64)),
-        ModelSpec("lstm", input_size=(8,)),
-        ModelSpec("distilbert", input_size=(8,)),
-        ModelSpec("transformer", input_size=(8,)),
-    ],
-    ids=lambda request: request.name,
-)
-def test_real_models_are_captured_as_explain_does(request_: ModelSpec) -> None:
-    made = load(request_, device="cpu")
-    found, told = both(made.module, *made.args, **made.kwargs)
-    assert len(found.graphs) == told.graph_count
-    taken = request_.name != "lstm" or torch.__version__ >= "2.15"
-    assert (told.graph_count > 0) == taken
-    assert found.graph_breaks == max(told.graph_break_count, 0)
-    assert sum(len(g.graph.nodes) for g in found.graphs) == sum(
-        len(g.graph.nodes) for g in told.graphs
-    )
 
 
 @pytest.mark.parametrize(

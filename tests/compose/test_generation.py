@@ -9,15 +9,21 @@ from typing import Any
 
 import pytest
 
-from opdb.growth import benched_configurations, lengths, sizes_of
+from opdb.growth import benched_configurations, lengths, sizes_of, steps_of
 from opdb.predict.compose import compose
 from opdb.predict.figures import energy_of, time_of, total
 from opdb.predict.generation import (
+    REACH,
+    InPart,
+    Interpolated,
     Ladder,
+    _curved,
+    _place_of,
     between,
     between_steps,
     in_part_between,
     rung_weights,
+    standing,
     step_weights,
 )
 from opdb.records import Call, Configuration, Cost, OperatingPoint, PassMemory, Quantity, Workload
@@ -37,13 +43,10 @@ def test_weights_sum_what_is_linear_exactly(first: int, last: int) -> None:
     assert math.isclose(of_knots, sum(3 + 0.5 * length for length in every))
 
 
-def test_one_step_stands_for_all_of_a_static_cache() -> None:
-    assert step_weights([100], 100, 354) == [255]
-
-
 def test_a_step_counts_to_the_lengths_around_it() -> None:
     assert step_weights([5, 7, 9], 5, 9) == [1.5, 2, 1.5]
     assert step_weights([5, 9], 6, 8) == pytest.approx([1.5, 1.5])
+    assert step_weights([100], 100, 354) == [255], "all of a static cache"
     assert step_weights([1, 3, 5, 7, 9], 1, 9) == [1.5, 2, 2, 2, 1.5]
 
 
@@ -78,6 +81,14 @@ def test_weights_give_what_is_linear_in_batch_and_length(at: tuple[int, int]) ->
 
     of_rungs = sum(share * value(*RUNGS[number]) for number, share in found.items())
     assert math.isclose(of_rungs, value(*at))
+
+
+def test_what_lies_too_far_beyond_the_rungs_has_no_weights() -> None:
+    assert rung_weights(RUNGS, (8, int(8192 * REACH))) and rung_weights(RUNGS, (8, 128))
+    assert rung_weights(RUNGS, (8, int(8192 * REACH) + 1)) is None
+    assert rung_weights(RUNGS, (8, 127)) is None
+    assert rung_weights(RUNGS, (257, 2048)) is None
+    assert rung_weights([(8, 512), (8, 2048)], (4, 512)) is None  # one batch size tells of no other
 
 
 @pytest.fixture(scope="module")
@@ -116,22 +127,15 @@ def test_a_rung_left_out_is_found_within_its_error(
         assert interpolated.errors == pytest.approx((0.05, 0.05))  # no rung can be left out of two
 
 
-def test_errors_are_those_of_rungs_left_out(
-    steps: tuple[Sequence[Workload], Mapping[str, Cost]],
-) -> None:
-    ladder = Ladder(*steps)
-    assert ladder.errors((8, 2048)) == (0.0, 0.0)
-    inside, beyond, other = (ladder.errors(at) for at in ((8, 1000), (8, 16_384), (16, 1000)))
-    assert 0.01 < inside[0] < 0.02
-    assert inside[0] < beyond[0] < 0.05
-    assert other[0] > inside[0]
-
-
 def test_a_measured_pass_is_itself(steps: tuple[Sequence[Workload], Mapping[str, Cost]]) -> None:
     found, costs = steps
     answer = between(found, costs, sizes_of(found[0]))
     assert answer[0] == found[0] and not answer[1].costs
+    assert answer[1].errors == (0.0, 0.0)
     assert between(found, {}, sizes_of(found[0])) is None  # none of its calls was measured
+    rungs, known = ladder()
+    assert standing(rungs, known, {**asked(1024), "context": 30})[0] == rungs[1]
+    assert standing(rungs, known, asked(1280)) is None
 
 
 def relu(batch: int, length: int) -> Configuration:
@@ -229,6 +233,41 @@ def test_a_cost_between_rungs_lies_on_their_line() -> None:
     assert cost.time_s.mean == pytest.approx(6e-6), "by the last two rungs"
 
 
+def product(length: int) -> Configuration:
+    specs = {"input": [length, 8], "other": [8, length]}
+    return Configuration(
+        "matmul", {}, {name: {"shape": of, "dtype": "float32"} for name, of in specs.items()}
+    )
+
+
+def test_a_cost_goes_with_the_work_where_that_is_on_no_line() -> None:
+    """Products whose operations go with the square of the length, and whose times do."""
+    steps = [replace(step(n), calls=(Call(product(n), "function"),)) for n in LENGTHS]
+    costs = {product(n).key: measured(product(n), 1e-12 * n**2) for n in LENGTHS}
+    for length in (1280, 4096):
+        found = between(steps, costs, asked(length))
+        [cost] = found[1].costs.values()
+        assert cost.time_s.mean == pytest.approx(1e-12 * length**2)
+        assert cost.dynamic_energy_j.mean == pytest.approx(1e-10 * length**2)
+    view = Configuration("flatten", {}, {"input": {"shape": [4, 4], "dtype": "float32"}})
+    assert _curved([(1.0, view)], SAME) == 1.0, "no work, on a line of none"
+
+
+def test_what_one_rung_lacks_is_not_known_between() -> None:
+    found = between(*ladder(eager_time_s=None, host_time_s={}, limited=None), asked(1280))
+    [cost] = found[1].costs.values()
+    assert cost.eager_time_s is None and cost.time_s is not None
+    assert cost.host_time_s == {} and cost.limited is None and cost.hot is not None
+    steps, costs = ladder()
+    cached = [replace(each, memory=replace(MEMORY, cache_bytes=300)) for each in steps]
+    assert between(cached, costs, asked(1280))[0].memory.weight_bytes == 700, "no call has a cache"
+    steps[1] = replace(steps[1], memory=None)
+    assert between(steps, costs, asked(1280))[0].memory is None
+    assert between(*ladder(time_s=None), asked(1280)) is not None, "by 512 and 2048"
+    [cost] = between(*ladder(), asked(128))[1].costs.values()
+    assert cost.time_s.mean == pytest.approx(0.25e-6), "a line that falls: 1/4 of the least"
+
+
 def test_what_some_rungs_lack_is_told_by_the_others() -> None:
     """A call that 1,024 has no cost of lies on a line from 512 to 2,048, there as elsewhere."""
     steps, costs = ladder()
@@ -257,6 +296,25 @@ def test_what_some_rungs_lack_is_told_by_the_others() -> None:
     newer = replace(step(1280), source_version="2")
     found = in_part_between([*steps, newer], costs, asked(1280))
     assert found[0] == newer and not found[1].costs, "it is stored just so"
+
+
+def test_errors_of_lines_go_together_and_those_of_estimates_are_their_own() -> None:
+    line = Interpolated({"a": measured(SAME, 2.0)}, (0.1, 0.2))
+    rest = Interpolated(
+        {"b": measured(SAME, 3.0), "a": measured(SAME, 9.0)}, (0.2, 0.1), {"c": "?"}
+    )
+    both = InPart(line, rest)
+    assert both.costs == {"a": line.costs["a"], "b": rest.costs["b"]}
+    assert both.refused == {"c": "?"}
+    time_s, energy_j = both.half_widths({"a": 2.0, "b": 1.0}, 10.0)
+    assert time_s == pytest.approx(math.hypot(2 * 0.1 * 4.0, 2 * 0.2 * 3.0))
+    own_j = math.hypot(10 * 0.8, 2 * 0.2 * 400), math.hypot(10 * 1.2, 2 * 0.1 * 300)
+    assert energy_j == pytest.approx(math.hypot(*own_j))
+    time_s, no_energy = both.half_widths({"a": 2.0}, None)
+    assert time_s == pytest.approx(0.8) and no_energy is None
+    dark = measured(SAME, 3.0, dynamic_energy_j=None)
+    half_s, half_j = Interpolated({"b": dark}, (0.1, 0.2)).half_widths({"b": 4.0}, 50.0)
+    assert (half_s, half_j) == pytest.approx((2.4, 50 * 2.4))
 
 
 def test_errors_are_how_far_off_each_rung_would_be() -> None:
@@ -292,6 +350,12 @@ def test_errors_are_how_far_off_each_rung_would_be() -> None:
     assert Ladder([*wide, *four.values()], costs).errors((3, 512))[0] == pytest.approx(0.05)
 
 
+def test_a_prefill_is_placed_by_its_prompt_and_a_step_by_its_cache() -> None:
+    assert _place_of({"batch": 2, "prompt": 9, "length": 64}) == (2, 9)
+    assert _place_of({"batch": 3, "context": 7, "length": 64}) == (3, 64)
+    assert _place_of({"batch": 3, "context": 7}) == (3, 7)
+
+
 def test_passes_of_another_version_or_with_other_calls_are_no_rungs() -> None:
     steps, costs = ladder()
     other = replace(steps[2], source_version="2")
@@ -317,6 +381,33 @@ def test_passes_of_another_version_or_with_other_calls_are_no_rungs() -> None:
     assert cost.time_s.mean == pytest.approx(2.5e-6)
 
 
+def test_passes_that_follow_no_rule_leave_the_others_as_they_are() -> None:
+    """Of two groups the first has a call of 600, 1024 and 1 at 512, 1024 and 2048."""
+    steps, costs = ladder()
+    odds = [
+        replace(each, calls=(*each.calls, Call(sigmoid(size), "module")))
+        for each, size in zip(steps, (600, 1024, 1), strict=True)
+    ]
+    costs |= {sigmoid(n).key: measured(sigmoid(n), 1e-6) for n in (600, 1024, 1)}
+    assert between(odds, costs, asked(1280)) is None
+    found = between([*odds, *steps], costs, asked(1280))
+    assert len(found[0].calls) == 3
+
+
+def test_prefills_with_other_calls_tell_none_which_are_its_own() -> None:
+    """A prompt, unlike a context, does not tell on which side of a window a pass lies."""
+    steps, costs = ladder()
+    prompts = []
+    for each, length in zip(steps, LENGTHS, strict=True):
+        tokens = {"shape": [2, length], "dtype": "int64"}
+        said = {"args": [tokens], "kwargs": {}, "generation": {}}
+        prompts.append(replace(each, phase="prefill", inputs=said))
+    sizes = {"batch": 2, "prompt": 700}
+    assert between(prompts, costs, sizes) is not None
+    more = [replace(each, calls=(*each.calls, Call(SAME, "module"))) for each in prompts]
+    assert between([*prompts, *more], costs, sizes) is None
+
+
 def linear(whole: Workload) -> dict[str, Cost]:
     """Costs of the benched calls of a generation, on a straight line over their first size."""
     found = {}
@@ -338,3 +429,24 @@ def test_steps_of_a_generation_lie_between_those_that_are_benched() -> None:
             length = each.inputs["input"]["shape"][-1]
             assert time_s.mean == pytest.approx(1e-6 + 1e-8 * length)
     assert found.errors == pytest.approx((0.0, 0.0), abs=1e-9)
+
+
+def test_the_error_of_a_generation_is_that_of_its_worst_stretch() -> None:
+    whole = generation(101, full=40)
+    costs = linear(whole)
+    [off] = [c for c in whole.occurrences() if c.key in costs and c == sigmoid(20)]
+    costs[off.key] = measured(off, 1e-4)
+    assert max(between_steps(whole, costs).errors) > 0.5
+
+
+def test_steps_without_two_that_were_measured_are_not_interpolated() -> None:
+    whole = generation(101)
+    assert between_steps(whole, {}).costs == {}
+    costs = linear(whole)
+    few = {k: c for k, c in costs.items() if k in {relu(2, 10).key, sigmoid(10).key}}
+    assert between_steps(whole, few).costs == {}
+    ends = {sizes_of(each)["context"] for each in (steps_of(whole)[0], steps_of(whole)[-1])}
+    two = {c.key: costs[c.key] for n in ends for c in (relu(2, n), sigmoid(n)) if c.key in costs}
+    assert len(between_steps(whole, two).costs) > 150, "of two, all between"
+    assert between_steps(generation(2), {}).costs == {}, "one step grows nothing"
+    assert between_steps(generation(4), linear(generation(4))).costs == {}, "all are measured"

@@ -43,7 +43,7 @@ def quantity(mean: float, width: float) -> Quantity:
 def test_errors_of_operators_add_in_squares_and_of_calls_in_line() -> None:
     assert sum_half_width([(1, quantity(1, 0.3)), (1, quantity(1, 0.4))]) == pytest.approx(0.5)
     assert sum_half_width([(10, quantity(1, 0.3))]) == pytest.approx(3.0)
-    assert sum_half_width([]) == 0
+    assert sum_half_width([]) == sum_half_width([(3, Quantity(1, 1, None, None, 1))]) == 0
 
 
 def test_what_one_factor_brings_errs_alike_and_what_two_bring_apart() -> None:
@@ -106,6 +106,15 @@ def test_an_error_is_held_against_what_its_kernels_let_expect() -> None:
     long, short = peers(*[1.06] * 6, kernel_s=LONG_S), peers(*[1.06] * 6, kernel_s=SHORT_S)
     wide, usual = (model_error(TIME_ERROR, LONG_S, each) for each in (long, short))
     assert wide > 1.5 * usual
+
+
+def test_one_run_far_out_widens_little_and_too_high_weighs_as_too_low() -> None:
+    assert model_error(TIME_ERROR, LONG_S, []) == TIME_ERROR.half_width(LONG_S)
+    usual = model_error(TIME_ERROR, LONG_S, peers(*[1.01] * 11))
+    assert usual <= model_error(TIME_ERROR, LONG_S, peers(*[1.01] * 11, 1.5)) < 1.3 * usual
+    high, low = (model_error(TIME_ERROR, LONG_S, peers(each)) for each in (1.1, 1 / 1.1))
+    assert high == pytest.approx(low)
+    assert math.isfinite(model_error(TIME_ERROR, LONG_S, peers(0.0, 1.0)))
 
 
 def test_a_host_rests_on_a_prior_until_runs_tell() -> None:
@@ -204,6 +213,28 @@ def test_calls_count_as_often_as_they_are_made() -> None:
     assert unknown in said
     for silent in ((lent, "graph"), (replace(lent, device=CPU), "eager")):
         assert not any("host time" in note for note in notes(workload(RELU, ADD), *silent))
+
+
+def test_sizes_that_depend_on_values_are_told() -> None:
+    found = Configuration("nonzero", {}, {"input": {"shape": [8], "dtype": "float32"}})
+    item = Configuration("item", {}, {"input": {"shape": [], "dtype": "float32"}})
+    asked = workload(CONV, found, item, found)
+    eager, graph = (
+        [n for n in notes(asked, inputs(), mode) if "large" in n] for mode in ("eager", "graph")
+    )
+    assert eager[0].startswith("calls whose results are as large as values say: nonzero ×2;")
+    assert graph == [f"{eager[0]}; no CUDA graph captures them"]
+    assert not any("large" in n for n in notes(workload(CONV, item), inputs()))
+
+
+def test_what_lacks_an_energy_or_was_refused_is_told_once() -> None:
+    dark = (cost(RELU, 1e-3), cost(ADD, 1e-3))
+    [note] = [n for n in notes(workload(CONV, RELU, ADD), inputs(FULL[0], *dark)) if "energy" in n]
+    assert note == "energy not known, for of these the time alone was measured: add, relu"
+    refusing = Estimated(refused={RELU.key: "too large", ADD.key: "too large"})
+    found = compose(workload(CONV, RELU, ADD), "graph", inputs(FULL[0], estimates=refusing))
+    assert {share.configuration for share in found.missing} == {RELU, ADD}
+    assert [n for n in found.notes if n.startswith("not estimated")] == ["not estimated: too large"]
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,6 @@ while rest and rest[0].startswith("-"):
 if "--version" in said:
     print("NVIDIA (R) Nsight Compute Command Line Profiler\\nVersion {version} (build 1)")
 elif "--query-metrics" in said:
-    if FAULT == "no driver":
-        print("==ERROR== Nsight Compute failed to connect to the CUDA driver.")
-        sys.exit(1)
     print('"Metric name","Metric type","Metric unit","Metric description","gh100"')
     for name in KNOWN:
         print(f'"{{name}}","Counter","","made up","1"')
@@ -92,9 +89,6 @@ else:
                 rows.writerow([number, 7, "python", "127.0.0.1", "140 " + ranges, kernel, 1, 7,
                                "(128, 1, 1)", "(4, 1, 1)", 0, "9.0", *values])
                 number += 1
-    if FAULT == "cut off":
-        path = Path(said["--export"])
-        path.write_text(path.read_text()[:-40])
 '''
 
 

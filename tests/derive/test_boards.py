@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from opdb.derive.boards import (
+    UNKNOWN_BASE_POWER,
     UNKNOWN_DYNAMIC_ENERGY,
     UNKNOWN_TIME,
     AnchorCost,
@@ -74,6 +75,8 @@ def test_costs_that_too_few_anchors_bring_are_as_they_were_and_as_unsure_as_boar
     assert in_words(nothing) == (
         "time unscaled ± 1.8 %, dynamic energy unscaled ± 11.8 %, base power × 1.100"
     )
+    assert (UNKNOWN_BASE_POWER.value, UNKNOWN_BASE_POWER.count) == (1.0, 0)
+    assert UNKNOWN_BASE_POWER.half_width == pytest.approx(2.045 * 0.0309)
     found = transferred(COST, "GPU-2", nothing, 110.0)
     time_share, energy_share = 2.045 * 0.0087, 2.045 * 0.0576  # t of 29 degrees: of 30 boards
     for now, was, share in (
@@ -290,6 +293,7 @@ def test_what_a_cost_lacks_is_not_brought() -> None:
     time_alone = transferred(COST, "GPU-2", Factors(None, Factor(1.1, 0.01, 3)), 120.0)
     assert time_alone.limited == OperatingPoint(1.5e9, 2.2, 150.0)
     assert time_alone.energy_j.mean == pytest.approx(200 + 120 * 1.1)
+    assert Factors(None, by.time).is_known and Factors(None, dynamic_energy=by.time).is_known
     share = math.hypot(0.01, UNKNOWN_DYNAMIC_ENERGY.half_width)
     assert time_alone.energy_j.half_width == pytest.approx(share * time_alone.energy_j.mean)
     energy_alone = transferred(

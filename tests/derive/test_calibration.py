@@ -8,20 +8,30 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opdb.derive.calibration import (
     BoardRecord,
     Wave,
+    _wave_ratio,
+    best_mean_w,
+    counter_power_w,
+    crossing_s,
     distrusted,
+    expected_energy_j,
     facts_of,
     limit_power_w,
     mean_power_w,
+    part_of,
     period_s,
     power_meter,
     resident_bytes,
+    rise_of,
+    square_test,
     steady_tests,
+    step_test,
 )
 from opdb.derive.calibration import tests_of as judged
 from opdb.records import MeterTest, Series, Trace
@@ -251,6 +261,68 @@ def test_no_limit_is_kept_where_the_clock_stays_up() -> None:
     assert limit_power_w(trace, 1.1 * CLOCK_HZ) == pytest.approx(690, rel=0.02)
 
 
+def test_an_edge_seen_late_does_not_count() -> None:
+    """Of edges a second apart: at 1.5 s it was read in time, later than that it was not."""
+    edges = tuple((float(n), 100.0 * n) for n in range(6))
+    assert counter_power_w((*edges, (6.5, 1000.0))) != pytest.approx(100.0)
+    assert counter_power_w((*edges, (6.75, 1000.0))) == pytest.approx(100.0)
+    assert counter_power_w(edges[:5]) == pytest.approx(100.0)
+    assert counter_power_w(edges[:4]) is None and counter_power_w(()) is None
+
+
+def test_what_a_board_does_not_report_is_no_failure() -> None:
+    made = Made(samples=None, counter=None)
+    tests = tuple(all_tests(made).values())
+    assert all(t.passed is None and t.words.startswith("not made: ") for t in tests)
+    assert power_meter(tests) == (None, "no meter gives power")
+    facts, notes = facts_of(made.record(), DEVICE)
+    missing = {name for name, value in facts.items() if value is None}
+    assert {note.partition(":")[0] for note in notes} == missing
+    assert {"sample_period_s", "sample_lag_s", "base_power_w", "limit_power_w"} <= missing
+
+
+def test_a_meter_without_two_levels_is_not_held_against_waves() -> None:
+    record, unseen = Made().record(), Trace(1.6, (), (), (), ())
+    for part in (replace(record, off=unseen), replace(record, steady=unseen)):
+        test = square_test(part, "samples")
+        assert (test.name, test.passed) == ("samples: square wave", None)
+        assert "gave no level to compare with" in test.words
+    test = square_test(replace(record, squares=()), "samples")
+    assert test.passed is None and "saw too little of any wave" in test.words
+    square = all_tests(Made(samples=stuck))["samples: square wave"]
+    assert square.passed is None and "does not tell the load from its absence" in square.words
+
+
+def test_a_load_stands_out_at_a_quarter_more_than_without_it() -> None:
+    def level(watts: float) -> Trace:
+        flat, rising = (tuple((float(t), watts * t**n) for t in range(5)) for n in (0, 1))
+        return Trace(4.0, flat, rising, (), ("samples", "counter"))
+
+    for off_w, stands_out in ((480.0, True), (481.0, False)):
+        record = replace(Made().record(), steady=level(600.0), off=level(off_w))
+        assert (rise_of(record)[0] is not None) == stands_out
+        assert (square_test(record, "counter").passed is not None) == stands_out
+        assert (steady_tests(record.steady, record.off)[1].passed is True) == stands_out
+
+
+def test_a_load_that_samples_miss_while_it_is_on_has_no_rise() -> None:
+    """Of two loads the samples show the second alone; one of two is no answer of the board."""
+    samples = ((0.0, OFF_W), (0.76, OFF_W), (0.78, ON_W), (1.0, ON_W))
+    step = Wave(0.5, ((0.25, 0.5), (0.75, 1.0)), Trace(1.0, samples, (), (), ()))
+    lag_s, response_s = rise_of(replace(Made().record(), step=step))
+    assert lag_s == pytest.approx(0.02) and response_s is None
+
+
+def test_the_counter_gives_power_where_the_samples_failed() -> None:
+    meter, words = power_meter(judged(Made(samples=held(0.1, 0.025)).record(), SETTLE_S))
+    assert meter == "counter"
+    assert "the driver's ring of samples is not used (of " in words
+    both = Made(samples=held(0.1, 0.025), counter=counting(0.5)).record()
+    meter, words = power_meter(judged(both, SETTLE_S))
+    assert meter is None
+    assert words.startswith("no meter gives power; ") and words.count("is not used") == 2
+
+
 @pytest.mark.parametrize("resident", [20 * MIB, 30 * MIB, 45 * MIB])
 def test_resident_bytes_are_where_reading_grows_slower(resident: float) -> None:
     found, why = resident_bytes(reads(resident), DEVICE.l2_bytes)
@@ -280,6 +352,73 @@ def test_the_step_is_half_way_between_the_rates_within_the_l2_and_far_beyond_it(
     assert resident_bytes(few, 100)[0] is not None, "five small sizes are enough"
     assert resident_bytes(few[1:], 100) == (None, "too few sizes were read")
     assert resident_bytes(passes((100.0, 1.0), (140.0, 1.7)), 100)[0] is None
+    unknown = resident_bytes(seen, None)
+    assert unknown == (None, "the driver does not report the size of the L2")
+    alike = resident_bytes(reads(30 * MIB, beyond=5.9e12), 60 * MIB)
+    assert alike == (None, "reading beyond the L2 takes hardly longer than within it")
+
+
+def test_a_part_of_a_trace_has_both_its_ends_and_begins_at_its_own_times() -> None:
+    series = tuple((float(t), 10.0 * t) for t in range(5))
+    trace = Trace(4.0, series, series[:4], series[2:], ("samples",))
+    assert part_of(trace, 1.0, 3.0) == Trace(
+        2.0, series[1:4], series[1:4], series[2:4], ("samples",)
+    )
+
+
+def test_a_crossing_is_where_samples_first_rise_through_a_level() -> None:
+    samples = ((0.0, 0.0), (1.0, 10.0), (2.0, 0.0), (4.0, 20.0))
+    assert crossing_s(samples, 0.0, 5.0, 9.0) == pytest.approx(0.5)
+    assert crossing_s(samples, 1.0, 10.0, 9.0) == pytest.approx(1.0)
+    assert crossing_s(samples, 1.5, 5.0, 9.0) == pytest.approx(2.5)
+    assert crossing_s(samples, 0.0, 5.0, 1.0) is None, "not within this second"
+    assert crossing_s(samples, 1.5, 5.0, 2.5) is None
+    assert crossing_s(samples, 0.0, 30.0, 9.0) is None
+    assert crossing_s(samples, 0.0, 0.0, 9.0) is None
+
+
+def test_a_mean_needs_five_samples_and_the_samples_come_before_the_counter() -> None:
+    five = tuple((float(t), 100.0) for t in range(5))
+    rising = tuple((float(t), 90.0 * t) for t in range(5))
+    both = Trace(4.0, five, rising, (), ("samples", "counter"))
+    assert mean_power_w(both, "samples") == 100 and best_mean_w(both) == 100
+    assert best_mean_w(replace(both, power_samples=five[:4])) == pytest.approx(90)
+    assert best_mean_w(replace(both, power_samples=(), counter_edges=rising[:4])) is None
+
+
+def test_a_visit_settles_for_as_long_as_samples_rise() -> None:
+    record = Made().record()
+    _, response_s = rise_of(record)
+    assert step_test(record, response_s).passed is True
+    assert step_test(record, 0.99 * response_s).passed is False
+    said = step_test(record, 0.08).words
+    assert said.endswith(f"in {1e3 * response_s:.0f} ms; a visit lets them settle for 80 ms")
+
+
+def test_a_wave_is_held_against_its_levels_over_the_time_that_a_meter_covers() -> None:
+    """100 and 300 W: 220 W over the 5 s from its first moment on to its last, ends included."""
+    on = ((0.0, 0.5), (1.0, 1.5), (2.0, 2.5), (3.0, 3.5), (4.0, 5.0))
+    ticks = tuple((-0.25 + 0.5 * i, 220.0 if 0 < i < 11 else 9999.0) for i in range(12))
+    edges = tuple(
+        (t, 2 * expected_energy_j(on, (100.0, 300.0), 0.0, t)) for t in (0.0, 1.25, 2.5, 3.75, 5.0)
+    )
+    counter = ((-1.0, -9999.0), *edges, (6.0, 9999.0))
+    late = tuple((t + 0.125, w) for t, w in ticks)
+
+    def ratio(meter: str, ring: Series, counter: Series, lag_s: float | None = None) -> Any:
+        wave = Wave(1.0, on, Trace(6.0, ring, counter, (), ()))
+        return _wave_ratio(wave, meter, lag_s, (100.0, 300.0))
+
+    assert ratio("samples", ticks, ()) == ratio("samples", late, (), 0.125) == pytest.approx(1.0)
+    assert ratio("counter", (), counter) == pytest.approx(2.0)
+    for ring, few in ((ticks[2:], edges[1:]), ((), ())):
+        assert ratio("samples", ring, few) is ratio("counter", ring, few) is None
+
+
+def test_expected_energy_counts_what_lies_between_the_moments() -> None:
+    on = ((0.1, 0.2), (0.3, 0.4))
+    assert expected_energy_j(on, (100.0, 600.0), 0.0, 0.5) == pytest.approx(50 + 100)
+    assert expected_energy_j(on, (100.0, 600.0), 0.15, 0.35) == pytest.approx(20 + 50)
 
 
 # A trace of an NVIDIA H200: idle, float32 products, idle, products at the power limit, idle.

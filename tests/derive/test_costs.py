@@ -83,10 +83,6 @@ def test_published_visits_agree_with_each_other() -> None:
     assert statistics.median(apart) < 0.02
 
 
-# The published set
-
-
-@pytest.mark.slow
 # One visit
 
 
@@ -96,11 +92,6 @@ def test_energy_is_power_above_base_times_time_over_the_busy_share() -> None:
     assert cost.dynamic_energy_j == pytest.approx((400 - BASE_W) * 1e-3 / 0.5)
     assert cost.energy_j == pytest.approx((400 - BASE_W) * 1e-3 / 0.5 + BASE_W * 1e-3)
     assert cost.power_w == pytest.approx(700.0), "what it draws while it runs"
-
-
-def test_without_gaps_energy_is_power_times_time() -> None:
-    cost = visit_cost(visit(stretch(1e-3, 400.0)), CALIBRATION)
-    assert cost.energy_j == pytest.approx(0.4) and cost.power_w == pytest.approx(400)
 
 
 def test_restoring_is_subtracted_from_time_and_energy() -> None:
@@ -220,19 +211,6 @@ def test_of_visits_far_apart_a_time_stays_above_0_and_a_dynamic_energy_need_not(
         (cost.dynamic_energy_j, False),
     ):
         assert (quantity.low > 0) == above
-
-
-def test_one_visit_alone_has_no_interval() -> None:
-    cost = derived(visit(stretch(1e-3, 400.0)))
-    assert (cost.time_s.low, cost.time_s.high) == (None, None)
-
-
-def test_only_measurements_make_a_cost() -> None:
-    roles = ("limited", "anchor")
-    others = [visit(stretch(9e-3, 700.0), role, role=role) for role in roles]
-    cost = derived(visit(stretch(1e-3, 400.0)), *others)
-    assert cost.visits == 1
-    assert cost.time_s.mean == pytest.approx(1e-3)
 
 
 def test_a_visit_at_a_lowered_clock_gives_way_to_one_at_full_clock() -> None:
@@ -549,13 +527,6 @@ def test_hot_weights_are_a_state_of_their_own() -> None:
     assert HOT_ALONE in alone.flags
 
 
-def test_visits_under_another_workload_make_no_cost() -> None:
-    steady = stretch(1e-6, 300.0)
-    cost = derived(visit(steady, "a"), visit(stretch(9e-6, 300.0), "b", access="reused"))
-    assert cost.visits == 1
-    assert cost.time_s.mean == pytest.approx(1e-6)
-
-
 def test_samples_that_tell_of_the_end_are_left_out() -> None:
     power = tuple((0.02 * i, 400.0 if i < 9 else 250.0) for i in range(10))
     seen = Stretch(10, (0.01,) * 19, 0.19, 1.0, power_samples=power)
@@ -643,17 +614,6 @@ def test_another_setting_or_configuration_is_untouched() -> None:
     times = mean_times_s(*older, newer)
     assert times.pop((newer.configuration, newer.setting)) == 1e-3
     assert times == dict.fromkeys(places[1:], 2e-3)
-
-
-@pytest.mark.parametrize("of_hot", ["reused", None])
-def test_hot_weights_stay_a_state_beside_reused_outputs(of_hot: Outputs | None) -> None:
-    hot = visit(stretch(1e-3, 300.0), "hot", weights="hot", outputs=of_hot)
-    older = visit(stretch(3e-3, 300.0), "older")
-    newer = visit(stretch(2e-3, 300.0), "newer", outputs="reused")
-    cost = derived(hot, older, newer)
-    assert cost.time_s.mean == pytest.approx(2e-3)
-    assert cost.hot.time_s == pytest.approx(1e-3)
-    assert HOT_ALONE not in cost.flags
 
 
 @pytest.mark.parametrize("before", ["fresh", None])

@@ -12,13 +12,16 @@ import pytest
 from opdb.derive.costs import host_quantities
 from opdb.derive.quiet import (
     BLOCK_S,
+    LEAST_BLOCKS,
     QUIET_SHARE,
+    blocks_s,
     host_slowdown,
     is_settled,
+    quiet_rounds_s,
     quiet_time_s,
     quietest,
 )
-from opdb.derive.runs import QUIET_BLOCKS, run_cost
+from opdb.derive.runs import QUIET_BLOCKS, run_blocks_s, run_cost
 from opdb.records import Call, HostVisit, ModelRun, Stretch
 from tests.store import samples
 
@@ -48,10 +51,12 @@ def test_quiet_times_of_two_samples_agree_where_their_medians_do_not() -> None:
 
 
 def test_how_much_slower_a_host_was_than_in_its_quiet_tenth() -> None:
-    blocks_s = [2.0] * 10 + [3.0] * 60 + [5.0] * 30
-    found = host_slowdown(blocks_s)
+    blocks = [2.0] * 10 + [3.0] * 60 + [5.0] * 30
+    found = host_slowdown(blocks)
     assert found == 1.5
-    assert round(QUIET_SHARE * len(blocks_s)) == 10
+    assert round(QUIET_SHARE * len(blocks)) == 10
+    assert host_slowdown([1.0] * (LEAST_BLOCKS - 1)) is None
+    assert host_slowdown([1.0] * LEAST_BLOCKS) == 1.0
 
 
 def moment(
@@ -84,6 +89,27 @@ def test_of_a_calls_groups_those_much_slower_than_the_quietest_do_not_count() ->
     assert host_quantities(visits)["x"]["module"].mean == pytest.approx(4.2e-6)
 
 
+def test_moments_of_one_group_are_one_sample_and_campaigns_are_not() -> None:
+    slow, quiet = {"x": [4e-6] * 50, "y": [2e-6] * 50}, {"x": [3e-6] * 50, "y": [1e-6] * 50}
+    together = quiet_rounds_s([*moment("t1", slow), *moment("t2", quiet)])
+    assert together == {(key, "module"): [tuple(quiet[key][:10])] for key in quiet}
+    apart = quiet_rounds_s([*moment("t1", slow), *moment("t1", quiet, campaign="b")])
+    assert apart["x", "module"] == [(4e-6,) * 5, (3e-6,) * 5]
+    others = quiet_rounds_s([*moment("t1", slow), *moment("t2", {"x": quiet["x"]})])
+    assert others["x", "module"] == [(4e-6,) * 5, (3e-6,) * 5], "another group"
+
+
+def test_visits_of_few_rounds_count_where_there_is_no_quiet_time() -> None:
+    few = moment("t1", {"x": [3e-6] * 39 + [1e-6], "y": [2e-6] * 40})
+    assert quiet_rounds_s(few) == {}
+    assert host_quantities(few)["x"]["module"].mean == pytest.approx(3e-6)
+    many = moment("t2", {"x": [5e-6] * LEAST_BLOCKS, "z": [0.0] * LEAST_BLOCKS})
+    found = host_quantities([*few, *many])
+    assert found["x"]["module"].mean == found["x"]["module"].median == 5e-6
+    assert found["y"]["module"].mean == pytest.approx(2e-6)
+    assert "z" not in found, "it takes no time"
+
+
 PASS_S = BLOCK_S
 
 
@@ -101,6 +127,23 @@ def run(*slowness: float, blocks: int = 30, **facts: Any) -> ModelRun:
     )
     made = samples.model_run(samples.workload())
     return replace(made, repeats=repeats, facts={QUIET_BLOCKS: 1, **facts})
+
+
+def test_passes_are_joined_until_they_last_as_long_as_a_block() -> None:
+    assert blocks_s([0.008, 0.008, 0.008, 0.02, 0.03, 0.01]) == pytest.approx([0.008, 0.02, 0.03])
+    assert blocks_s([0.005] * 11) == pytest.approx([0.005] * 2), "three are left over"
+    assert blocks_s([]) == []
+
+
+def test_blocks_of_all_runs_count_together_and_all_must_have_them() -> None:
+    slow, quiet = run(2.0, 2.0), run(1.0, 1.0)
+    both = run_cost([slow, quiet])
+    assert both.slowdown is not None
+    assert both.time_s.count == 120 and both.time_s.mean == pytest.approx(PASS_S)
+    assert run_cost([slow, replace(quiet, facts={})]).slowdown is None
+    assert run_blocks_s([slow, replace(quiet, facts={})]) == []
+    for blocks, told in ((LEAST_BLOCKS - 1, False), (LEAST_BLOCKS, True)):
+        assert (run_cost([run(2.0, blocks=blocks)]).slowdown is not None) == told
 
 
 def test_a_runs_time_is_quiet_and_its_median_that_of_all_blocks() -> None:
@@ -147,6 +190,13 @@ def test_a_host_is_settled_where_its_two_fastest_moments_agree(
 ) -> None:
     made = calls(9)
     assert is_settled(moments(made, *slowness), made) is settled
+
+
+def test_calls_that_were_timed_once_cannot_disagree() -> None:
+    made, others = calls(9), calls(18)[9:]
+    assert is_settled(moments(made, 1.0), made)
+    assert is_settled(moments(others, 1.0, 2.0), made), "what other calls took is nothing to these"
+    assert is_settled(moments(made, 0.0, 2.0), made), "nothing can be said of a time of 0"
 
 
 def test_most_calls_decide_each_by_the_median_of_its_times() -> None:

@@ -47,6 +47,7 @@ def test_three_sigma_rejects_an_outlier_among_many() -> None:
     assert three_sigma_mean([1.0] * 30 + [100.0]) == 1.0
     assert three_sigma_mean([600.0] * 10 + [660.0]) == 600, "3.02 σ from the mean of eleven"
     assert three_sigma_mean([600.0] * 10 + [540.0]) == 600
+    assert three_sigma_mean([4.0, -3.0, -1.0, *[0.0] * 23]) == pytest.approx(-0.16), "3 σ, no more"
     assert three_sigma_mean([600.0] * 9 + [660.0] * 2) == pytest.approx(610.909, abs=1e-3)
 
 

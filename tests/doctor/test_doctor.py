@@ -17,6 +17,7 @@ import torch
 
 from opdb import meters
 from opdb.doctor import Finding, database_and_disk, examine, works
+from opdb.store import open_store
 from opdb.store.schema import SCHEMA
 from tests import postgres
 from tests.doctor.conftest import Machine, refuse
@@ -198,6 +199,7 @@ def test_a_server_that_answers(machine: Machine, postgres_server: postgres.Serve
     url = postgres_server.new_database()
     name = url.partition("?")[0].rpartition("/")[2]
     assert database_finding(url).result == "fine", "empty"
+    open_store(url).close()
     postgres_server.sql("UPDATE opdb_schema SET number = 99", name)
     assert "its schema 99" in database_finding(url).found
     assert '"nowhere" does not exist' in database_finding(postgres_server.url("nowhere")).found

@@ -8,7 +8,6 @@ import pytest
 from opdb.errors import InputError
 from opdb.grid import Reference, load_grids
 
-ROOT = Path(__file__).parents[2]
 GOOD = """\
 operator: nn.Conv2d  # a comment
 arguments:
@@ -66,12 +65,6 @@ def test_variants_say_what_differs(tmp_path: Path) -> None:
     assert third.axes["values"] == [{"zeros": 0.9}]
     assert third.axes["dtype"] == ["float16"]
     assert third.inputs["input"] == [1, "in_channels", 9, 9]
-
-
-def test_every_grid_of_the_project_is_valid() -> None:
-    paths = sorted((ROOT / "measurements" / "grids").glob("*.yml"))
-    sizes = {path.stem: sum(grid.sample or 0 for grid in load_grids(path)) for path in paths}
-    assert sizes == {"conv2d": 400, "linear": 400, "others": 370}
 
 
 AXIS = "operator: nn.Linear\nsizes: "

@@ -101,10 +101,6 @@ def test_a_window_is_full_in_both_or_in_neither() -> None:
     assert stands_for(full, asked(90)) and not stands_for(full, asked(15))
 
 
-def found_bytes(workload: Workload) -> int:
-    return sum(map(spec_bytes, cached(workload)))
-
-
 @pytest.mark.parametrize("name", [TINY, WINDOWED])
 @pytest.mark.parametrize(
     "said",
@@ -121,4 +117,4 @@ def test_calls_show_the_cache_that_a_harvest_sees(name: str, said: dict[str, Any
     for batch_size in (1, 2, 5):
         workload = harvested(name, batch_size=batch_size, **said)
         assert workload.memory.cache_bytes
-        assert found_bytes(workload) == workload.memory.cache_bytes
+        assert sum(map(spec_bytes, cached(workload))) == workload.memory.cache_bytes

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn, randn, vmap
 
-from tests.own import Built, model
+from tests.own import model
 
 LINEAR = {"part": lambda: nn.Linear(8, 4)}
 
@@ -41,9 +41,6 @@ def _noisy(row: Tensor) -> Tensor:
 
 drawn_apart = model((5, 8))(lambda m, x: vmap(_noisy, randomness="different")(x))
 drawn_once = model((5, 8))(lambda m, x: vmap(_noisy, randomness="same")(x))
-dropped = model((5, 2, 8))(
-    lambda m, x: vmap(lambda row: nn.functional.dropout(row, 0.5), randomness="different")(x)
-)
 
 
 def _multiplies(m: Any, x: Tensor) -> Any:
@@ -68,11 +65,3 @@ sparse_input = model(lambda: torch.eye(50).to_sparse(), (50, 8), **LINEAR)(
 sparse_input_of_rows = model(lambda: torch.eye(50).to_sparse_csr(), (50, 8), **LINEAR)(
     lambda m, a, x: torch.sparse.mm(a, m.part(x))
 )
-
-
-def _exported(plain: nn.Module, *given: Tensor) -> Built:
-    return torch.export.export(plain.eval(), given).module(), given
-
-
-def exported() -> Built:
-    return _exported(nn.Sequential(nn.Linear(8, 4), nn.ReLU()), randn(2, 8))

@@ -85,9 +85,6 @@ def made_first(batch_size: int = 1) -> Built:
     return Makes(), (torch.zeros(batch_size, 1, SIDE),)
 
 
-attends = model((1, 1, 2500, 100))(lambda m, x: nn.functional.scaled_dot_product_attention(x, x, x))
-
-
 @model((SIDE, SIDE))
 def asks(m: Any, x: Tensor) -> Tensor:
     """Asks for a value of its input, so it runs on the CPU."""

@@ -86,13 +86,6 @@ def other_layout(m: Any, x: Tensor) -> Any:
     return m.down(x.permute(0, 3, 1, 2)).mean((2, 3))
 
 
-ATTENDS = {
-    "bias": lambda: nn.Parameter(torch.randn(1, 2, 6, 6)),
-    "layers": lambda: nn.ModuleList(nn.Linear(8, 24) for _ in range(2)),
-    "head": lambda: nn.Linear(8, 4),
-}
-
-
 @model(
     (2, 6, 8),
     asking=lambda: nn.Linear(8, 8),

@@ -15,8 +15,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from opdb.meters import nvml as recorder
-from opdb.meters import nvml as ring
+from opdb.meters import nvml
 
 RECORDED = Path(__file__).parents[1] / "data" / "h200_nvml_answers.json"
 BOOT_S = 5_000.0
@@ -24,9 +23,7 @@ BOOT_S = 5_000.0
 WALL_S = 1_700_000_000.0
 """What the wall clock says then: a driver stamps its samples with that."""
 
-RINGS = {
-    pynvml.NVML_TOTAL_POWER_SAMPLES: "power_samples_mw",
-}
+RING = "power_samples_mw"
 
 
 class RecordedDriver:
@@ -36,7 +33,6 @@ class RecordedDriver:
         self.recorded: dict[str, Any] = json.loads(path.read_text())
         self.marks = {name: at for at, name in reversed(self.recorded["marks"])}
         self.at_s = 0.0
-        self.wall_set_s, self._set_at_s = 0.0, 0.0
         questions = {
             "nvmlDeviceGetTotalEnergyConsumption": "energy_mj",
             "nvmlDeviceGetClockInfo": "clock_mhz",
@@ -49,21 +45,19 @@ class RecordedDriver:
         monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", self._samples)
         clock = SimpleNamespace(
-            monotonic=lambda: BOOT_S + self.at_s, time=self._wall_s, sleep=self.sleep
+            monotonic=lambda: BOOT_S + self.at_s,
+            time=lambda: WALL_S + self.at_s,
+            sleep=self.sleep,
         )
-        for module in (recorder, ring):
-            monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(nvml, "time", clock)
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
         self.at_s += seconds
 
-    def _wall_s(self) -> float:
-        return WALL_S + self.at_s
-
     def between(self, series: str, start_s: float, end_s: float) -> list[tuple[float, int]]:
         """Return what was recorded from one second to another, of a ring by its stamps."""
-        scale = 1e-6 if series in RINGS.values() else 1.0
+        scale = 1e-6 if series == RING else 1.0
         moments = ((at * scale, answer) for at, answer in self.recorded[series])
         return [(at, answer) for at, answer in moments if start_s <= at <= end_s]
 
@@ -72,13 +66,12 @@ class RecordedDriver:
         return int(values[max(0, bisect_right([at for at, _ in values], self.at_s) - 1)][1])
 
     def _samples(self, _: object, kind: int, seen_us: int) -> tuple[int, list[SimpleNamespace]]:
-        def stamp_us(us: int) -> int:
-            return round(WALL_S * 1e6) + us
-
+        assert kind == pynvml.NVML_TOTAL_POWER_SAMPLES
+        began_us = round(WALL_S * 1e6)
         found = [
-            SimpleNamespace(timeStamp=stamp_us(us), sampleValue=SimpleNamespace(uiVal=answer))
-            for us, answer in self.recorded[RINGS[kind]]
-            if us * 1e-6 <= self.at_s and stamp_us(us) > seen_us
+            SimpleNamespace(timeStamp=began_us + us, sampleValue=SimpleNamespace(uiVal=answer))
+            for us, answer in self.recorded[RING]
+            if us * 1e-6 <= self.at_s and began_us + us > seen_us
         ]
         if not found:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)

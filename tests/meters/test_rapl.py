@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,23 @@ def test_energy_counts_up_and_through_the_end_of_the_counter(tmp_path: Path) -> 
             )
         )
         assert area == pytest.approx(0.13)
+
+
+def test_a_window_begins_and_ends_with_a_reading(tmp_path: Path) -> None:
+    folder = package(tmp_path, "intel-rapl:0", 0)
+    with closing(RaplMeter(tmp_path)) as meter:
+        for energy_uj in (40_000, 100_000):
+            put(folder, energy_uj)
+            settle(meter)
+    moments = [t for t, _ in meter._edges]
+    whole = meter.window(moments[0], moments[-1])
+    assert [t for t, _ in whole.counter_edges] == pytest.approx([t - moments[0] for t in moments])
+    assert (whole.counter_edges[0][1], whole.counter_edges[-1][1]) == pytest.approx((0.0, 0.1))
+    middles = [(a + b) / 2 - moments[0] for a, b in pairwise(moments)]
+    assert [t for t, _ in whole.power_samples] == pytest.approx(middles)
+    last = meter.window(moments[-2], moments[-1])
+    assert len(last.power_samples) == 1
+    assert last.counter_edges[0] == (0.0, 0.0), "joules count from the first reading"
 
 
 def test_packages_are_added_and_their_parts_are_not(tmp_path: Path) -> None:

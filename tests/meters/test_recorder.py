@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
 from typing import Any
 
 import pytest
 
+from opdb.meters import nvml
 from opdb.meters.nvml import POLL_PERIOD_S, PowerRecorder
 from tests.meters.driver import BOOT_S, RecordedDriver
 
@@ -106,6 +109,77 @@ def test_a_window_that_ends_now_is_waited_for_and_no_longer(
     assert again["power"][-1][0] == pytest.approx(0.2)
     trace = made.reply({"trace": [BOOT_S + before_s - 0.2, BOOT_S + before_s]})
     assert trace["samples"][-1][0] > 0.17 and driver.at_s > before_s
+
+
+def test_a_ring_that_stays_silent_is_not_waited_for_for_ever(driver: RecordedDriver) -> None:
+    made = polled(driver, 0.0)
+    assert window(made, 10.0, 11.0)["power"] == []
+    assert driver.at_s == pytest.approx(0.3, abs=0.005)
+
+
+def test_what_the_ring_held_before_the_recorder_began_is_taken(driver: RecordedDriver) -> None:
+    driver.at_s = 1.0
+    made = PowerRecorder("GPU-of-the-recording")
+    made.poll()
+    held = driver.between("power_samples_mw", 0.0, 1.0)
+    assert [w for _, w in made.power] == pytest.approx([mw / 1000 for _, mw in held])
+    assert [t - BOOT_S for t, _ in made.power] == pytest.approx([at for at, _ in held], abs=STAMP_S)
+
+
+def test_both_ends_of_a_window_belong_to_it(driver: RecordedDriver) -> None:
+    made = recorded(driver)
+    first_s, last_s = made.counter[2][0], made.counter[7][0]
+    found = made.reply({"window": [first_s, last_s, 0.0]})
+    assert [t for t, _ in found["counter"]] == [made.counter[n][0] - first_s for n in range(2, 8)]
+    clocks = [hz for t, hz, _ in made.clock if first_s <= t <= last_s]
+    assert len(found["clock"]) == len(clocks) > 100
+    first_s, last_s = made.power[20][0], made.power[30][0]
+    found = made.reply({"window": [first_s, last_s, 0.0]})
+    assert len(found["power"]) == 11
+    trace = made.reply({"trace": [first_s, last_s]})
+    assert [t for t, _ in trace["samples"]] == [made.power[n][0] - first_s for n in range(20, 31)]
+
+
+def test_readings_are_kept_for_two_minutes(driver: RecordedDriver) -> None:
+    made = PowerRecorder("GPU-of-the-recording")
+    for driver.at_s in (0.0, 1.0, 120.5, 121.0):
+        made.poll()
+    assert [t - BOOT_S for t, _, _ in made.clock] == [1.0, 120.5, 121.0]
+
+
+def test_a_ring_that_is_handed_out_whole_again_has_nothing_new(
+    driver: RecordedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = PowerRecorder("GPU-of-the-recording")
+    whole = driver._samples
+    monkeypatch.setattr("pynvml.nvmlDeviceGetSamples", lambda of, kind, _: whole(of, kind, 0))
+    read_until_s = []
+    for driver.at_s in (1.0, 1.019, 1.02, 1.06):  # it is read every 20 ms
+        made.poll()
+        read_until_s.append(made.power[-1][0] - BOOT_S)
+        held = driver.between("power_samples_mw", 0.0, read_until_s[-1] + STAMP_S)
+        assert [w for _, w in made.power] == pytest.approx([mw / 1000 for _, mw in held])
+    assert read_until_s[0] == read_until_s[1] < read_until_s[3]
+
+
+def test_each_line_is_answered_at_once(
+    driver: RecordedDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = polled(driver, 3.0)
+    asked = {"window": [BOOT_S + 2.0, BOOT_S + 2.5, 0.0]}
+    polls = len(made.clock)
+    told: list[tuple[Any, bool]] = []
+    say = lambda text, *, flush=False: told.append((json.loads(text), flush))  # noqa: E731
+    monkeypatch.setattr(nvml, "print", say, raising=False)
+    read, write = os.pipe()
+    with os.fdopen(read) as questions, os.fdopen(write, "w") as parent:
+        monkeypatch.setattr("sys.stdin", questions)
+        parent.write(json.dumps(asked) + "\n")
+        parent.close()
+        made.serve()
+    answer = json.loads(json.dumps(made.reply(asked)))
+    assert told == [({"ready": True}, True), (answer, True)]
+    assert len(made.clock) == polls + 2, "before each question, and before the end"
 
 
 def test_a_trace_has_each_series_in_its_unit(driver: RecordedDriver) -> None:

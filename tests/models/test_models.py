@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from opdb.errors import InputError, UnknownNameError
+from opdb.errors import InputError
 from opdb.models import LoadedModel, catalogue, checked, construction, load, names
 from opdb.models.catalogue import sources_of
 from opdb.models.construction import calibrate_batch_norms, parameters_on_meta
@@ -204,11 +204,6 @@ def test_bad_requests_are_explained(request_: ModelSpec, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         load(request_, device="meta")
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_unknown_names_come_with_the_nearest_of_all_sources() -> None:
-    with pytest.raises(UnknownNameError, match=r"package\.module:callable"):
-        load(ModelSpec("resnet5O"), device="meta")
 
 
 def test_a_name_is_found_in_the_source_that_comes_first() -> None:

@@ -72,26 +72,6 @@ def test_what_was_learned_sizes_better_than_kin(
     assert len(found) > 10
 
 
-def test_where_nothing_is_measured_the_order_of_sizes_is_right(
-    known: tuple[list[Workload], dict[str, Cost]],
-) -> None:
-    workloads, costs = known
-    called = [c for c in configurations_of(workloads).values() if c.kind == "conv2d"]
-    sizes = sizes_of(called, {})
-    pairs = [
-        (size.time_s, time.mean)
-        for c in called
-        if (size := sizes[c.key]) is not None and (time := costs[c.key].time_s) is not None
-    ]
-    agreeing = [
-        (one[0] < other[0]) == (one[1] < other[1])
-        for n, one in enumerate(pairs[:200])
-        for other in pairs[:n]
-        if max(one[1], other[1]) > 2 * min(one[1], other[1])
-    ]
-    assert statistics.mean(agreeing) > 0.8
-
-
 def test_prices_are_medians_of_the_published_visits() -> None:
     with open_store(str(published.database())) as store:
         found = prices(store, published.DEVICE)

@@ -101,18 +101,6 @@ def test_the_tables_of_the_page_have_every_row_and_number(made: ReportPage) -> N
         assert RUNS.cells(row)[:4] == [text for text, _ in cells.tables["runs"][number + 1][:4]]
 
 
-def test_the_parts_of_every_run_add_up_to_its_prediction(made: ReportPage) -> None:
-    data = data_of(made.html)
-    for run in data["runs"]:
-        counts = data["workloads"][run["workload"]]["counts"]
-        seconds = [n * s for n, s in zip(counts, run["times_s"], strict=True) if s is not None]
-        joules = [n * j for n, j in zip(counts, run["dynamic_j"], strict=True) if j is not None]
-        time_s = sum(seconds) + sum(rest for _, rest in run["rest"])
-        assert time_s == pytest.approx(run["predicted_time_s"], rel=1e-9), run["name"]
-        energy_j = sum(joules) + run["base_power_w"] * time_s
-        assert energy_j == pytest.approx(run["predicted_energy_j"], rel=1e-9), run["name"]
-
-
 def test_the_roofline_is_that_of_the_command(made: ReportPage) -> None:
     roofs = made.content.roofs
     assert roofs is not None

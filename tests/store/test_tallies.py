@@ -10,7 +10,6 @@ from opdb.records import Board
 from opdb.store import Store
 from tests.store import samples
 
-SETTINGS = ("default",)
 HERE = "nvidia-h200"
 
 

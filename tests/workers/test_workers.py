@@ -131,9 +131,6 @@ def test_a_device_that_is_not_there_stops_no_other(url: str) -> None:
     assert [each.device.type for each in platforms([TWO[0], LOST, TWO[1]])] == ["cpu"]
 
 
-# Runs of models
-
-
 # The host
 
 

@@ -60,8 +60,8 @@ def test_a_cost_that_was_altered_is_told_and_put_right(opdb: Opdb, database: Pat
         connection.execute(
             "UPDATE cost SET energy_j_mean = energy_j_mean / 2 WHERE rowid = ?", (rowid,)
         )
-    ran = opdb("--check", run=derive)
-    assert ran.status == 1
+    ran, again = (opdb("--check", run=derive) for _ in range(2))
+    assert ran.status == again.status == 1, "to check puts nothing right"
     assert ran.err.count("opdb:") == 1 and board in ran.err
     assert "python -m opdb.derive puts that right" in ran.err
     ran = opdb("--device", published.DEVICE, run=derive)

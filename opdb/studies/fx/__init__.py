@@ -46,6 +46,7 @@ class KnownCosts:
 class GraphSum:
     calls: int
     measured: int
+    undescribed: int
     time_s: float | None
     energy_j: float | None
 
@@ -80,6 +81,7 @@ def _sum(nodes: Sequence[Node], costs: KnownCosts) -> GraphSum:
     return GraphSum(
         len(calls),
         len(times),
+        sum(not node.described for node in nodes),
         sum(times) if times else None,
         sum(energies) if energies else None,
     )

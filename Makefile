@@ -6,8 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTHONS := python3.13 python3.12 python3.11 python3 python
 FITS := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
-# Three for two cores: tests wait much of their time, for servers and for processes that they kill.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 3 / 2)
+WORKERS ?= auto
 PIP_OPTIONS ?=
 
 .PHONY: help python setup demo check check-slow check-all clean

@@ -59,6 +59,8 @@ CALLS_BETWEEN_SYNCHRONISING = 64
 run empty too often, for the first call after waiting is slower."""
 
 GROUP_BYTES = 32 * 2**30
+"""Calls of a workload are built until they take so many bytes, and measured together as a part."""
+
 FEW_CALLS = 32
 """Workloads with fewer are measured together: each group takes a second, however few its calls, and
 a build that takes up some calls of each of many models would spend its time so."""

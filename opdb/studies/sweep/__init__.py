@@ -21,7 +21,6 @@ from opdb.records import Mode
 from opdb.runs import RunTable
 from opdb.spec import ModelSpec
 from opdb.studies.sweep.request import (
-    MODELS,
     SweepPolicy,
     SweepRequest,
     SweepSpec,
@@ -32,6 +31,7 @@ from opdb.studies.sweep.request import (
     stored_specs,
 )
 from opdb.studies.sweep.rows import (
+    MODELS,
     STANDINGS,
     GroupStanding,
     SweepReport,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from opdb.algorithms.names import Algorithm
 from opdb.errors import InputError, OpdbError, UnknownNameError
+from opdb.models.catalogue import catalogue
 from opdb.records import ALGORITHM_SETTING, ELSEWHERE, Json, Mode, ModelRun, Workload
 from opdb.runs import Policy, RunTable, State
 from opdb.spec import ModelSpec
@@ -122,11 +123,8 @@ def stored_run(store: Store, table: RunTable[Any], spec: Any, device: str) -> Mo
     return next(run for run in runs if run.id == state.id)
 
 
-MODELS = ("vgg16", "densenet121", "resnet50", "resnet152", "googlenet", "alexnet")
-"""The models that are published; any other that takes images can be swept as well."""
-
 USUAL = (3, FIRST, FIRST)
-"""Images of these models, and where a model says nothing of its inputs."""
+"""Images of torchvision's classifiers, and where a model says nothing of its inputs."""
 
 
 @dataclass(frozen=True)
@@ -160,9 +158,10 @@ def image_request(name: str, options: ModelSpec) -> ModelSpec:
     from opdb.models import load_to_look
 
     request = checked_request(name, options)
-    given = request.input_size or request.inputs
-    if request.name in MODELS and request.source == "torchvision" and not given:
-        return replace(request, input_size=USUAL)
+    listed = {(each.source, each.name): each.what for each in catalogue()}
+    known = listed.get((str(request.source), request.name)) == "classification"
+    if known and not (request.input_size or request.inputs):
+        return replace(request, input_size=USUAL)  # as `opdb.models` would find
     try:
         loaded = load_to_look(request)
     except InputError:

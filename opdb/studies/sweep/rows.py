@@ -23,7 +23,6 @@ from opdb.records import ELSEWHERE, Json, ModelRun, Quantity, Workload
 from opdb.runs import RunTable, State
 from opdb.spec import ModelSpec
 from opdb.studies.sweep.request import (
-    MODELS,
     STATES,
     SweepPolicy,
     SweepRequest,
@@ -336,6 +335,9 @@ class SweepResults:
             return None, None
         return prediction.time_s, prediction.energy_j
 
+
+MODELS = ("vgg16", "densenet121", "resnet50", "resnet152", "googlenet", "alexnet")
+"""The models that are published; any other that takes images can be swept as well."""
 
 FORCED: Table[Algorithm] = Table(
     Column("algorithm", lambda each: each.name, "algorithm"),

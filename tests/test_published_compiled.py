@@ -114,16 +114,10 @@ def stored(modes_path: Path) -> list[ModeRow]:
 
 
 @pytest.fixture(scope="module")
-def tuned(stored: list[ModeRow]) -> list[ModeRow]:
-    """What the boards hold that ran the mode that tunes."""
-    boards = {row.board for row in stored if row.mode == TUNED}
-    return [row for row in stored if row.board in boards]
-
-
-@pytest.fixture(scope="module")
-def rows(stored: list[ModeRow], tuned: list[ModeRow]) -> list[ModeRow]:
-    """What the other boards hold, which measured the operators, too."""
-    return [row for row in stored if row not in tuned]
+def rows(stored: list[ModeRow]) -> list[ModeRow]:
+    """What the boards hold that measured the operators, too, and not the mode that tunes."""
+    tuned = {row.board for row in stored if row.mode == TUNED}
+    return [row for row in stored if row.board not in tuned]
 
 
 def test_the_operators_sum_is_close_to_a_cuda_graph(rows: list[ModeRow]) -> None:

@@ -702,3 +702,16 @@ def test_a_measured_cost_comes_before_an_estimate() -> None:
     helped = inputs(cost(RELU, 2e-6, 2e-4), estimates=Estimated(estimate(RELU, 9e-6, 9e-4)))
     found = compose(workload(RELU), "graph", helped)
     assert found.time_s == pytest.approx(2e-6) and not found.estimated
+
+
+@pytest.mark.parametrize("measured_s", [5e-6, 1e-3])
+def test_a_comparison_of_256_elements_is_no_large_part_of_a_model(measured_s: float) -> None:
+    """What was measured beside it may do no operations at all, or move next to nothing."""
+    small = {"shape": [256], "dtype": "float32"}
+    compared = Configuration("gt", {}, {"input": small, "other": small})
+    copied = Configuration("clone", {}, {"input": {"shape": [1 << 20], "dtype": "float32"}})
+    alike = Configuration("gt", {}, {"input": {"shape": [0], "dtype": "float32"}})
+    for others in ([copied], [copied, alike]):
+        costs = [cost(other, measured_s, 1e-4) for other in others]
+        [missing] = compose(workload(*others, compared), "graph", inputs(*costs)).missing
+        assert 0 < missing.share_time <= 0.5

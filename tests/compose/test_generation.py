@@ -317,6 +317,12 @@ def test_errors_of_lines_go_together_and_those_of_estimates_are_their_own() -> N
     assert (half_s, half_j) == pytest.approx((2.4, 50 * 2.4))
 
 
+def test_errors_along_both_sizes_add_up(steps: tuple[Any, Mapping[str, Cost]]) -> None:
+    at = (8, 1000), (8, 16_384), (16, 1000)
+    [inside, _], [beyond, _], [other, _] = map(Ladder(*steps).errors, at)
+    assert 0.01 < inside < 0.02 and inside < beyond < 0.05 and other > inside
+
+
 def test_errors_are_how_far_off_each_rung_would_be() -> None:
     """At 1024 the line from 512 to 2048 gives 2 of 3 µs; beyond the ends, 2.5 of 1, 7 of 4."""
     made = Ladder(*ladder())

@@ -43,7 +43,6 @@ def linear() -> Built:
     return nn.Linear(64, 64), (torch.ones(8, 64),)
 
 
-LAYER = {"linear": lambda: nn.Linear(8, 8)}
 counting, cached = test_dynamo.counting, test_dynamo.cached
 
 

@@ -100,6 +100,20 @@ def frozen_keys(m: Any, x: Tensor) -> Any:
     return m.head(x.mean(1))
 
 
+@model(
+    (2, 6, 8),
+    body=lambda: nn.Linear(8, 24),
+    bias=lambda: nn.Parameter(torch.randn(1, 2, 6, 6)),
+    head=lambda: nn.Linear(8, 4),
+)
+def learned_bias(m: Any, x: Tensor) -> Any:
+    """Attends twice with a bias that is learned; a processor has no such kernel (tests/gpu)."""
+    for _ in range(2):
+        q, k, v = m.body(x).view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        x = F.scaled_dot_product_attention(q, k, v, torch.sin(m.bias)).transpose(1, 2).flatten(2)
+    return m.head(x.mean(1))
+
+
 @model((2, 6, 8), cell=lambda: nn.LSTMCell(8, 8), head=lambda: nn.Linear(8, 4))
 def cells(m: Any, x: Tensor) -> Any:
     """Runs a cell step by step: nothing uses its last state, and each other one goes to two."""

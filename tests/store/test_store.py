@@ -21,8 +21,6 @@ from opdb.store.costs import alike, derive_costs, derived
 from tests import published, warm
 from tests.store import samples
 
-PLAIN = samples.workload()
-
 
 def test_what_is_read_equals_what_was_saved(filled: Store) -> None:
     workload = samples.workload()

@@ -23,7 +23,6 @@ from opdb.bench.run import bench_on_each
 from opdb.bench.session import detect, platforms
 from opdb.errors import CannotMeasureError, InputError
 from opdb.harvest.passes import harvest
-from opdb.runs import ModelRunSpec
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store
 from opdb.store.claims import held
@@ -75,14 +74,6 @@ def assert_whole(url: str) -> None:
             c.key for c in store.configurations_among(None, None)
         }
         assert held(store) == []
-
-
-def specs_of(store: Store, count: int) -> list[ModelRunSpec]:
-    specs = []
-    for size in range(1, count + 1):
-        store.save_workload(workload := harvest(request := ModelSpec("mlp", batch_size=size)))
-        specs.append(ModelRunSpec(request, workload.key, "eager", BOARDS))
-    return specs
 
 
 def token_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Any, **given: Any) -> Path:
@@ -249,9 +240,3 @@ def test_ctrl_c_stops_all_workers_and_loses_no_finished_visit(url: str, tmp_path
         # A duplicate, blind as it is, makes no cost.
         counted = {visit.configuration for visit in visits if visit.role == "measurement"}
         assert store.costs(board.uuid).keys() == counted
-
-
-REQUESTS = [ModelSpec("mlp", input_size=(size,)) for size in (8, 16, 24)]
-
-
-BOTH = ("--devices", "cpu,cpu")

@@ -58,8 +58,7 @@ CALLS_BETWEEN_SYNCHRONISING = 64
 """The launch queue must not fill, or the host would wait for the device inside a call; nor may it
 run empty too often, for the first call after waiting is slower."""
 
-GROUP_BYTES = 32 * 2**30
-"""Calls of a workload are built until they take so many bytes, and measured together as a part."""
+GROUP_BYTES = 32 * 2**30  # Calls are built until they take so many, and measured together.
 
 FEW_CALLS = 32
 """Workloads with fewer are measured together: each group takes a second, however few its calls, and

@@ -332,9 +332,12 @@ OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str
 # So small that parameters stay what they were over all the steps of a measurement.
 LEARNING_RATE = 1e-6
 
-# The check that optimizers make before a step, by torch's older and newer names; 2.11 has the
-# newer.
-CAPTURE_CHECKS = ("_cuda_graph_capture_health_check", "_accelerator_graph_capture_health_check")
+# The check that optimizers make before a step; older torch calls it the second.
+CAPTURE_CHECK = (
+    "_accelerator_graph_capture_health_check"
+    if hasattr(torch.optim.Optimizer, "_accelerator_graph_capture_health_check")
+    else "_cuda_graph_capture_health_check"
+)
 
 # The first step makes the state, the second is like all that follow.
 STEPS_UNTIL_STEADY = 2
@@ -348,9 +351,8 @@ def make_optimizer(kind: str, parameters: Iterable[Tensor]) -> torch.optim.Optim
     """
     made, options = OPTIMIZERS[kind]
     optimizer: Any = made(parameters, lr=LEARNING_RATE, **options)
-    for name in CAPTURE_CHECKS:
-        if (check := getattr(optimizer, name, None)) is not None:
-            setattr(optimizer, name, lambda check=check: None if is_hidden() else check())
+    check = getattr(optimizer, CAPTURE_CHECK)
+    setattr(optimizer, CAPTURE_CHECK, lambda: None if is_hidden() else check())
     return optimizer  # type: ignore[no-any-return]
 
 
@@ -395,8 +397,7 @@ def build_update(configuration: Configuration, device: str, seed: int) -> BuiltU
     except (TypeError, ValueError, KeyError) as error:
         raise UnsupportedError(f"cannot build {configuration.kind}: {error}") from error
     # Its computations on the host (powers of the rates) are constants of a captured graph.
-    for check in CAPTURE_CHECKS:
-        setattr(optimizer, check, lambda: None)
+    setattr(optimizer, CAPTURE_CHECK, lambda: None)
     for _ in range(STEPS_UNTIL_STEADY):
         optimizer.step()
     state = [t for s in optimizer.state.values() for t in s.values() if isinstance(t, Tensor)]

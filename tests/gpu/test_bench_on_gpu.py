@@ -42,7 +42,7 @@ def test_an_operator_at_the_power_limit_is_repeated_with_gaps(session: Session) 
 
 
 def test_a_model_is_predicted_from_its_operators(calibrated: Path, tmp_path: Path) -> None:
-    """A host takes as long as an H200 for 32 images, and half as long again a second later."""
+    """With 128 images the GPU is the limit; with 32 a shared host is at times, too."""
     request = ModelSpec("resnet18", batch_size=128)
     modes: tuple[Mode, ...] = ("eager", "graph")
     with open_store(str(shutil.copy(calibrated, tmp_path))) as store:

@@ -107,7 +107,7 @@ def frozen_keys(m: Any, x: Tensor) -> Any:
     head=lambda: nn.Linear(8, 4),
 )
 def learned_bias(m: Any, x: Tensor) -> Any:
-    """Attends twice with a bias that is learned; a processor has no such kernel (tests/gpu)."""
+    """Attends twice with a learned bias, for which a processor runs other operators than a GPU."""
     for _ in range(2):
         q, k, v = m.body(x).view(2, 6, 3, 2, 4).permute(2, 0, 3, 1, 4)
         x = F.scaled_dot_product_attention(q, k, v, torch.sin(m.bias)).transpose(1, 2).flatten(2)

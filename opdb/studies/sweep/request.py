@@ -158,10 +158,10 @@ def image_request(name: str, options: ModelSpec) -> ModelSpec:
     from opdb.models import load_to_look
 
     request = checked_request(name, options)
-    listed = {(each.source, each.name): each.what for each in catalogue()}
-    known = listed.get((str(request.source), request.name)) == "classification"
-    if known and not (request.input_size or request.inputs):
-        return replace(request, input_size=USUAL)  # as `opdb.models` would find
+    given = request.input_size or request.inputs
+    classifiers = {each.name for each in catalogue() if each.what == "classification"}
+    if request.source == "torchvision" and request.name in classifiers and not given:
+        return replace(request, input_size=USUAL)  # `opdb.models` would load it to find that
     try:
         loaded = load_to_look(request)
     except InputError:

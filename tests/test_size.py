@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
     "core": {"statements": 22_342, "lines": 42_144, "files": 127},
-    "studies": {"statements": 4_266, "lines": 7_852, "files": 21},
+    "studies": {"statements": 4_264, "lines": 7_850, "files": 21},
     "tests": {"lines": 31_982, "files": 265},
     "benchmarks": {"lines": 2_486, "files": 10},
 }

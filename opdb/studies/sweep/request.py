@@ -32,9 +32,7 @@ def spread_sizes(count: int) -> list[int]:
         raise InputError(
             f"--num-sizes {count}: from {FIRST} to {LAST} pixels there are 1 to {most} sizes"
         )
-    if count == 1:
-        return [FIRST]
-    return [FIRST + int(i * (LAST - FIRST) / (count - 1)) for i in range(count)]
+    return [FIRST + int(i * (LAST - FIRST) / max(count - 1, 1)) for i in range(count)]
 
 
 def parse_sizes(text: str) -> list[int]:

@@ -255,9 +255,8 @@ class Deriver:
         self._found: dict[tuple[str, str], list[tuple[Visit, VisitCost | None]]] = defaultdict(list)
         self._hot: dict[tuple[str, str], list[tuple[Visit, VisitCost | None]]] = defaultdict(list)
         self._limited: dict[tuple[str, str], list[VisitCost]] = defaultdict(list)
-        for visit in _of_one_sort([v for v in visits if v.access == "model"]):
-            if visit.role not in ("measurement", "limited"):
-                continue
+        roles = "measurement", "limited"
+        for visit in _of_one_sort([v for v in visits if v.access == "model" and v.role in roles]):
             calibration = self._campaigns[visit.campaign].calibration
             key = (visit.configuration, visit.setting)
             cost = visit_cost(visit, calibration, self._typical(visit))

@@ -334,19 +334,13 @@ class Prediction:
         return self.energy_j / self.time_s
 
 
-def compose(workload: Workload, mode: Mode, inputs: PredictionInputs) -> Prediction:
-    """Predict one pass of a workload from the costs of its operators."""
-    pass_ = Pass(workload)
-    return compose_pass(pass_, mode, inputs_in_pass(pass_, inputs))
-
-
 def inputs_in_pass(pass_: Pass, inputs: PredictionInputs) -> PredictionInputs:
     """Return inputs with costs in a pass's cache state, estimates where nothing was measured."""
     return with_estimates(pass_.configurations, with_weights_found(pass_.touched_bytes, inputs))
 
 
 def compose_pass(pass_: Pass, mode: Mode, inputs: PredictionInputs) -> Prediction:
-    """Predict one pass; a sum that lacks a part has no interval.
+    """Predict one pass from the costs of its operators; a sum that lacks a part has no interval.
 
     `inputs` are as `inputs_in_pass` returns them; `inputs.peers` widen the intervals.
     """

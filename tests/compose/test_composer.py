@@ -17,16 +17,12 @@ from opdb.predict.compose import (
     STARTED_EARLIER_S,
     TIME_ERROR,
     Prediction,
-    compose,
+    compose_pass,
     host_error,
+    inputs_in_pass,
     shortfall,
 )
-from opdb.predict.timeline import (
-    Pass,
-    PredictionInputs,
-    timed_pass,
-    with_weights_found,
-)
+from opdb.predict.timeline import Pass, PredictionInputs, timed_pass, with_weights_found
 from opdb.records import (
     AfterOthers,
     Calibration,
@@ -90,8 +86,12 @@ def inputs(*costs: Cost, **changes: Any) -> PredictionInputs:
     return replace(found, **changes)
 
 
+def compose(workload: Workload, mode: Mode, inputs: PredictionInputs) -> Prediction:
+    pass_ = Pass(workload)
+    return compose_pass(pass_, mode, inputs_in_pass(pass_, inputs))
+
+
 def waiting(*ratios: float) -> list[RunRatio]:
-    """What runs that waited for their host show."""
     return [RunRatio(ratio, None, None, waits=True) for ratio in ratios]
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from opdb.growth import benched_configurations, lengths, sizes_of, steps_of
-from opdb.predict.compose import compose
 from opdb.predict.figures import energy_of, time_of, total
 from opdb.predict.generation import (
     REACH,
@@ -29,7 +28,7 @@ from opdb.predict.generation import (
 from opdb.records import Call, Configuration, Cost, OperatingPoint, PassMemory, Quantity, Workload
 from opdb.store import open_store
 from tests import published
-from tests.compose.test_composer import CONV, RELU, cost, inputs, workload
+from tests.compose.test_composer import CONV, RELU, compose, cost, inputs, workload
 from tests.growth.test_steps import generation
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from opdb.memory import resident_bytes
-from opdb.predict.compose import PassSum, compose, schedule
+from opdb.predict.compose import PassSum, schedule
 from opdb.predict.timeline import (
     BEYOND_CACHES,
     LOWEST_SHARE,
@@ -38,6 +38,7 @@ from tests.compose.test_composer import (
     ITEM,
     MODES,
     RELU,
+    compose,
     cost,
     inputs,
     workload,

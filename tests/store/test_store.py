@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from opdb.errors import DatabaseError
-from opdb.records import (
-    ALGORITHM_SETTING,
-    Form,
-    Mode,
-    Quantity,
-    Workload,
-)
+from opdb.records import ALGORITHM_SETTING, Form, Mode, Quantity, Workload
 from opdb.runs import ModelPolicy, ModelRunSpec, RunTable
 from opdb.spec import ModelSpec
 from opdb.store import Store, open_store, usual_host_s
@@ -37,6 +31,12 @@ def test_what_is_read_equals_what_was_saved(filled: Store) -> None:
     assert filled.costs("GPU-1") == {samples.CONV.key: [samples.cost()]}
     assert filled.devices() == [samples.DEVICE]
     assert filled.boards() == [samples.campaign().board]
+
+
+def test_campaigns_are_read_oldest_first(filled: Store) -> None:
+    earlier = replace(samples.campaign("the-first"), started_at="2026-11-19T10:00:00Z")
+    filled.save_campaign(earlier)
+    assert filled.campaigns() == [earlier, samples.campaign()]
 
 
 def test_the_kernels_of_a_call_are_those_of_its_last_good_visit(filled: Store) -> None:

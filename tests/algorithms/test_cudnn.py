@@ -63,7 +63,6 @@ class Played(Cudnn):
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
-    """Play a GPU."""
     try:
         library = Played()
     except CannotMeasureError as error:

@@ -29,7 +29,6 @@ def request(**more: object) -> ModelSpec:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three classes of four images."""
     for number in range(12):
         path = tmp_path / "images" / f"class{number % 3}" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)

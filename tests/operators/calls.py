@@ -17,8 +17,6 @@ def noise(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 class Tensors:
-    """What the calls work on."""
-
     def __init__(self) -> None:
         self.x = noise(2, 6, 8, 8)
         self.y = noise(2, 6, 8, 8)

@@ -33,7 +33,6 @@ _CUTS = (
 
 
 def write_small_set(folder: Path) -> None:
-    """Write it."""
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside, "cut.sqlite")
         with open_store(str(path)) as store:

@@ -45,6 +45,9 @@ def test_export_import_export_is_the_same(folder: Path, tmp_path: Path) -> None:
         assert other.learned("nvidia-h200") == {"GPU-1": samples.LEARNED}
         assert other.run_ratios("nvidia-h200") == (samples.LEARNED["trained_at"], samples.RATIOS)
         assert other.profiles("nvidia-h200") == [samples.profile()]
+    with open_store(str(tmp_path / "third.sqlite")) as third:
+        import_set(third, tmp_path / "other.sqlite")  # as a job's: its costs are derived anew
+        assert derived(third, "GPU-1")[1] == 0 and third.costs("GPU-1")
 
 
 def test_flat_tables_have_every_row_and_no_raw_samples(filled: Store, tmp_path: Path) -> None:

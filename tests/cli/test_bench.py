@@ -126,8 +126,8 @@ def test_ctrl_c_is_one_line_and_keeps_the_visits(tmp_path: Path) -> None:
         [board] = store.boards()
         stored = store.visits(board.uuid)
         assert len(stored) >= 2 and {v.outcome for v in stored} == {"ok"}
-        # Not how many count: those that a busy machine spoiled may not.
-        assert store.costs(board.uuid).keys() == {v.configuration for v in stored}
+        visited = {v.configuration for v in stored if v.role == "measurement"}  # no duplicates
+        assert store.costs(board.uuid).keys() == visited
 
 
 @pytest.mark.usefixtures("short")

@@ -10,21 +10,20 @@ from functools import cache, partial
 from pathlib import Path
 
 from opdb.store import Store, open_store
-from opdb.store.costs import derive_costs
+from opdb.store.costs import derive_costs, derive_pooled
 from opdb.store.opening import import_published
-from opdb.store.sets import merge, opened, put_samples
+from opdb.store.sets import incoming, merge, opened, put_samples
 from tests import shared
 
 SET = Path(__file__).parents[1] / "db" / "nvidia-h200"
 MODES = SET.with_name("nvidia-h200-modes")
 DEVICE = "nvidia-h200"
-"""Workloads that one board of the set ran eagerly and as a CUDA graph."""
 
 
 @cache
 def database() -> Path:
     """Return a database that holds the published set and nothing else; write to copies of it."""
-    return shared.made_once("published.sqlite", stored(_published))
+    return shared.made_once("published.sqlite", stored(partial(_put, path=SET)))
 
 
 @cache
@@ -57,8 +56,7 @@ def with_apart() -> Path:
         with open_store(str(path)) as store:
             for each in sorted(SET.with_name("apart").iterdir()):
                 _put(store, each, (each.name, ""))
-            for board in store.boards_of_several_sources():
-                derive_costs(store, board)
+            derive_pooled(store, store.boards_of_several_sources())
 
     return shared.made_once("apart.sqlite", make)
 
@@ -69,10 +67,8 @@ def database_of(*names: str) -> Path:
 
     def fill(store: Store) -> None:
         for name in names:
-            path = SET.with_name(name)
-            _put(store, path, (name, ""))
-        for board in store.boards_of_several_sources():
-            derive_costs(store, board)
+            _put(store, SET.with_name(name), (name, ""))
+        derive_pooled(store, store.boards_of_several_sources())
 
     return shared.made_once(f"{'+'.join(names)}.sqlite", stored(fill))
 
@@ -120,16 +116,18 @@ def stored(fill: Callable[[Store], object]) -> Callable[[Path], None]:
     return make
 
 
-def _published(store: Store) -> None:
-    _put(store, SET)
-
-
 def _put(store: Store, path: Path, source: tuple[str, str] | None = None) -> None:
     """Take a set in with its raw samples; tests/store/test_proving.py proves its costs."""
     with opened(path, trusted=True) as found:
         with found.writing() as connection:
             put_samples(connection, path)
         merge(store, found, path, source)
+
+
+def import_set(store: Store, path: Path) -> dict[str, int]:
+    """Take in a set, or a job's database, as `opdb import` does."""
+    with incoming(path) as found:
+        return merge(store, found, path)
 
 
 def copy_to(path: Path) -> Path:

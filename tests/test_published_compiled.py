@@ -14,7 +14,6 @@ from opdb.derive.runs import AGREEMENT, HOSTS_AGREEMENT, agreeing, repeat_spread
 from opdb.predict.predictor import predictor_for
 from opdb.records import Mode
 from opdb.store import open_store
-from opdb.store.sets import import_set
 from opdb.studies.modes import MODES, ModeRow, stored_rows
 from tests import published
 from tests.cli.conftest import Opdb
@@ -83,7 +82,7 @@ GRAPHS = {
 def test_graphs_are_predicted_as_the_docs_say(opdb: Opdb, tmp_path: Path) -> None:
     path = tmp_path / "reused.sqlite"
     with open_store(str(path)) as store:
-        import_set(store, published.SET.parent / "apart" / "nvidia-h200-reused")
+        published.import_set(store, published.SET.parent / "apart" / "nvidia-h200-reused")
         seen = {v.outputs for board in store.boards() for v in store.visits(board.uuid)}
     assert seen == {"reused"}
     rows = {

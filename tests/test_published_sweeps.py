@@ -16,7 +16,6 @@ from opdb.derive.runs import run_cost
 from opdb.predict.predictor import predictor_for
 from opdb.records import ALGORITHM_SETTING, Cost, Visit, Workload
 from opdb.store import Store, open_store
-from opdb.store.sets import import_set
 from tests import published
 from tests.cli.conftest import Opdb
 
@@ -29,7 +28,7 @@ CURVE = published.SET.parent / "apart" / "nvidia-h200-curve"
 def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = published.copy_to(tmp_path_factory.mktemp("sweeps") / "both.sqlite")
     with open_store(str(path)) as store:
-        import_set(store, SWEEPS)
+        published.import_set(store, SWEEPS)
     return path
 
 
@@ -104,7 +103,7 @@ TRAINED = {"resnet50", "vgg16", "mobilenet_v2"}
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     path = published.copy_to(tmp_path_factory.mktemp("training") / "both.sqlite")
     with open_store(str(path)) as both:
-        import_set(both, TRAINING)
+        published.import_set(both, TRAINING)
         yield both
 
 

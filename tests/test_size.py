@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Lower these whenever a change makes its part smaller; never raise them.
 LIMITS = {
-    "core": {"statements": 22_337, "lines": 42_137, "files": 127},
+    "core": {"statements": 22_337, "lines": 42_133, "files": 127},
     "studies": {"statements": 4_264, "lines": 7_850, "files": 21},
     "tests": {"lines": 31_980, "files": 265},
     "benchmarks": {"lines": 2_486, "files": 10},

@@ -325,6 +325,7 @@ def _configure(connection: Any, _record: Any) -> None:
     # With WAL a killed process loses nothing that was committed, and a power cut at most the last
     # commits, never the database; a commit then waits for no disk.
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA cache_size = -65536")  # KiB: a published set is taken in within it
 
 
 def _begin(connection: Connection) -> None:

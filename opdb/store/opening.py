@@ -204,12 +204,18 @@ def import_published(store: Store, *, sweeps: bool = False, device: str | None =
     if not new:
         return
     # They read archives and statistics, which most commands need not.
-    from opdb.store.costs import derive_pooled
-    from opdb.store.sets import import_set
+    from concurrent.futures import ThreadPoolExecutor
 
-    for name in new:
+    from opdb.store.costs import derive_pooled
+    from opdb.store.sets import merge, opened
+
+    with ExitStack() as left, ThreadPoolExecutor(1) as pool:  # one is unpacked beside a merge
         # Sets beside the code are trusted as they are; `make check` proves their costs.
-        import_set(store, sets[name], trusted=True, source=(name, ""))
+        unpacked = {
+            name: pool.submit(left.enter_context, opened(sets[name], trusted=True)) for name in new
+        }
+        for name, one in unpacked.items():
+            merge(store, one.result(), sets[name], (name, ""))
     derive_pooled(store, store.boards_of_several_sources())
     # Seen only now: what is killed before this begins anew.
     source = schema.source

@@ -370,17 +370,6 @@ def incoming(path: Path) -> Iterator[Store]:
         yield copied
 
 
-def import_set(
-    store: Store, path: Path, *, trusted: bool = False, source: tuple[str, str] | None = None
-) -> dict[str, int]:
-    """Take a published set, or a job's database, into the database; what is there already stays.
-
-    A trusted set is taken as it stands. Errors are those of `incoming` and of `merge`.
-    """
-    with opened(path, trusted=True) if trusted else incoming(path) as found:
-        return merge(store, found, path, source)
-
-
 def merge(
     store: Store, found: Store, path: Path, source: tuple[str, str] | None = None
 ) -> dict[str, int]:

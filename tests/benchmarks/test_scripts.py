@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from opdb.store import Store, open_store
-from opdb.store.sets import import_set
 from tests.paths import ROOT, python_path
+from tests.published import import_set
 
 pytestmark = pytest.mark.slow
 

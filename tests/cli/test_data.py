@@ -9,7 +9,7 @@ import pytest
 
 import opdb as package
 from opdb.store import database, open_store
-from opdb.store.sets import import_set, opened
+from opdb.store.sets import opened
 from tests import published
 from tests.cli.conftest import Opdb
 from tests.paths import ROOT
@@ -49,7 +49,7 @@ def test_what_was_imported_and_measured_is_told_apart(opdb: Opdb, tmp_path: Path
     path = tmp_path / "own.sqlite"
     with open_store(str(path)) as store:
         fill(store)
-        import_set(store, published.SET.with_name(SET))
+        published.import_set(store, published.SET.with_name(SET))
     imported, here = package.show("sets", db=str(path)).rows()
     assert imported["from"] == "import" and imported["licence"] == "Apache-2.0"
     assert imported["folder"] == str(published.SET.with_name(SET))

@@ -42,7 +42,6 @@ def joined(m: Any, x: Tensor) -> Any:
     place=lambda: nn.Embedding(12, 16),
 )
 def looked(m: Any, ids: Tensor) -> Any:
-    """Tables looked up by indices."""
     places = torch.arange(ids.shape[1], device=ids.device)
     return (m.table(ids) + m.place(places)).softmax(-1)
 

@@ -45,7 +45,6 @@ def odd() -> nn.Module:
 
 
 def encoder() -> nn.Module:
-    """Return a BERT of two layers."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2)

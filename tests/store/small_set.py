@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from opdb.store import open_store
 from opdb.store.fields import APART
 from opdb.store.opening import FILE, MANIFEST, SAMPLES
-from opdb.store.sets import TABLES, export_set, import_set, opened, put_samples
+from opdb.store.sets import TABLES, export_set, opened, put_samples
 from tests import published
 
 Row: TypeAlias = dict[str, Any]
@@ -36,7 +36,7 @@ def write_small_set(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside, "cut.sqlite")
         with open_store(str(path)) as store:
-            import_set(store, LARGE)
+            published.import_set(store, LARGE)
         with closing(sqlite3.connect(path)) as connection, connection:
             workload, sequence = connection.execute(
                 "SELECT w.id, sequence FROM workload AS w JOIN model_run AS r ON workload_id = w.id"

@@ -10,7 +10,8 @@ import pytest
 from opdb.errors import InputError
 from opdb.records import Call, Workload
 from opdb.store import Store, open_store
-from opdb.store.sets import export_set, import_set
+from opdb.store.sets import export_set
+from tests.published import import_set
 from tests.store import samples
 from tests.store.small_set import unpacked
 

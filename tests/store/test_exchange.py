@@ -15,7 +15,8 @@ from opdb.store import Store, database, open_store
 from opdb.store.costs import derived
 from opdb.store.fields import pack, unpack
 from opdb.store.opening import FILE, SAMPLES
-from opdb.store.sets import TABLES, export_csv, export_set, import_set, opened
+from opdb.store.sets import TABLES, export_csv, export_set, opened
+from tests.published import import_set
 from tests.store import samples
 from tests.store.small_set import Row, edit, put_samples_into_rows, unpacked
 

@@ -14,7 +14,7 @@ from opdb.records import ALGORITHM_SETTING, Workload
 from opdb.store import Store, database, open_store
 from opdb.store.fields import APART
 from opdb.store.opening import origins, usual_sets
-from opdb.store.sets import export_set, import_set
+from opdb.store.sets import export_set
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill
@@ -77,7 +77,7 @@ def test_it_holds_what_an_import_brings(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "db").mkdir()
     (tmp_path / "db" / "nvidia-h200").symlink_to(published.SET)
     with open_store() as built, open_store(str(tmp_path / "named.sqlite")) as named:
-        import_set(named, published.SET)
+        published.import_set(named, published.SET)
         assert tables(built, but_samples=True) == tables(named, but_samples=True)
         assert tables(built) != tables(named), "raw samples stay in the set"
         for board in named.boards():

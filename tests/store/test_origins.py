@@ -6,7 +6,7 @@ from pathlib import Path
 
 from opdb.store import database, open_store
 from opdb.store.opening import how_to_fill, origins
-from opdb.store.sets import export_set, import_set
+from opdb.store.sets import export_set
 from tests import published
 from tests.store import samples
 from tests.store.conftest import fill
@@ -23,7 +23,7 @@ def test_sets_are_told_by_name_and_what_was_measured_here_comes_last(tmp_path: P
     with open_store(str(tmp_path / "all.sqlite")) as store:
         assert origins(store) == []
         for name in ("b", "a"):
-            import_set(store, tmp_path / name)
+            published.import_set(store, tmp_path / name)
         fill(store)
         found = origins(store)
     assert [(each.name, each.place) for each in found] == [

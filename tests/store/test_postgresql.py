@@ -11,7 +11,7 @@ import pytest
 from opdb.errors import DatabaseError
 from opdb.predict.predictor import predictor_for
 from opdb.store import open_store
-from opdb.store.sets import import_set
+from opdb.store.sets import merge, opened
 from tests import postgres, warm
 from tests.store import samples
 from tests.store.conftest import fill
@@ -111,7 +111,8 @@ def test_eight_writers_of_the_same_rows_never_wait_in_a_circle(postgres_url: str
 
 def test_the_published_set_says_the_same_as_in_a_file(postgres_url: str, tmp_path: Path) -> None:
     with open_store(postgres_url) as one, open_store(str(tmp_path / "other.sqlite")) as other:
-        added = [import_set(each, PUBLISHED, trusted=True) for each in (one, other)]
+        with opened(PUBLISHED, trusted=True) as found:
+            added = [merge(each, found, PUBLISHED) for each in (one, other)]
         assert added[0] == added[1]
         for device in other.devices():
             assert one.standing(device.slug) == other.standing(device.slug)

@@ -20,7 +20,8 @@ from opdb.store.opening import (
     check_manifest,
     write_manifest,
 )
-from opdb.store.sets import export_set, import_set
+from opdb.store.sets import export_set
+from tests.published import import_set
 from tests.store import samples
 from tests.store.small_set import unpacked
 

@@ -9,7 +9,8 @@ import pytest
 
 from opdb.errors import InputError
 from opdb.store import open_store
-from opdb.store.sets import export_set, import_set
+from opdb.store.sets import export_set
+from tests.published import import_set
 from tests.store.conftest import fill
 from tests.store.small_set import unpacked
 

@@ -9,7 +9,8 @@ import pytest
 
 from opdb.records import Call, ModelRun, Workload
 from opdb.store import Store, open_store
-from opdb.store.sets import export_set, import_set
+from opdb.store.sets import export_set
+from tests.published import import_set
 from tests.store import samples
 
 DEVICE = "nvidia-h200"

@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-BARS = {"first use": 1.2, "database exists": 0.35}
+BARS = {"first use": 1.1, "database exists": 0.25}
 """The most that each side may take, as a multiple of `import torch`."""
 
 ROUNDS = 7

@@ -56,7 +56,7 @@ def with_apart() -> Path:
         with open_store(str(path)) as store:
             for each in sorted(SET.with_name("apart").iterdir()):
                 _put(store, each, (each.name, ""))
-            derive_pooled(store, store.boards_of_several_sources())
+            assert not derive_pooled(store, store.boards_of_several_sources())
 
     return shared.made_once("apart.sqlite", make)
 
@@ -68,7 +68,7 @@ def database_of(*names: str) -> Path:
     def fill(store: Store) -> None:
         for name in names:
             _put(store, SET.with_name(name), (name, ""))
-        derive_pooled(store, store.boards_of_several_sources())
+        assert not derive_pooled(store, store.boards_of_several_sources())
 
     return shared.made_once(f"{'+'.join(names)}.sqlite", stored(fill))
 

@@ -209,10 +209,10 @@ def import_published(store: Store, *, sweeps: bool = False, device: str | None =
     from opdb.store.costs import derive_pooled
     from opdb.store.sets import merge, opened
 
-    with ExitStack() as left, ThreadPoolExecutor(1) as pool:  # one is unpacked beside a merge
+    with ExitStack() as undo, ThreadPoolExecutor(1) as pool:  # one is unpacked beside a merge
         # Sets beside the code are trusted as they are; `make check` proves their costs.
         unpacked = {
-            name: pool.submit(left.enter_context, opened(sets[name], trusted=True)) for name in new
+            name: pool.submit(undo.enter_context, opened(sets[name], trusted=True)) for name in new
         }
         for name, one in unpacked.items():
             merge(store, one.result(), sets[name], (name, ""))
